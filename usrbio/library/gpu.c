@@ -4,9 +4,9 @@
  * <hf3fs_usrbio_gdr.h>.
  *
  * An iov of device memory is an ordinary iov with a device and libpenstock's pst_mem.  In a plain
- * directory only this process' server learns of the memory.  On a daemon's mount the memory is
+ * directory only this process' server knows the memory.  On a daemon's mount the memory is
  * published by a symbolic link; the result of symlink(2) is the daemon's answer, and the caller's
- * structure is filled in only if it is 0. Nothing here falls back to host memory.
+ * structure is filled in only if that is 0. Nothing here falls back to host memory.
  */
 #include <errno.h>
 #include <string.h>
@@ -32,10 +32,11 @@
 struct want {
 	struct hf3fs_iov out; /* filled in, except for base and iovh */
 	int number;
-	struct pst_device device; /* the device of this number */
+	struct pst_device device; /* the device that the caller's number means */
 };
 
-/* Check the arguments, then find the device: wrong arguments then fail on machines without one. */
+/* Check the arguments before finding the device, so that wrong arguments also fail on machines
+ * without one. */
 static int want(struct want *w, const struct hf3fs_iov *iov, const char *mount_point, size_t size,
 		size_t block_size, int number)
 {
@@ -60,7 +61,7 @@ static int gpu_begin(const struct want *w, enum iov_origin origin, struct iov **
 	return 0;
 }
 
-/* Log libpenstock's error text.  Return its error as programs of 3FS know it. */
+/* Log libpenstock's error text.  Return the errno that 3FS's library would return. */
 static int gpu_failed(int r, const char *what)
 {
 	return log_fail(r == -EFAULT || r == -ERANGE ? EINVAL : r, "%s: %s", what,
@@ -277,7 +278,7 @@ int hf3fs_iov_import_gpu(struct hf3fs_iov *iov, const hf3fs_gpu_ipc_handle_t *ha
 	_cleanup_(iov_freep) struct iov *it = NULL;
 	struct pst_mem *mem = NULL;
 	struct want w;
-	/* The handle has the size. */
+	/* The handle contains the size, so pass any valid one here. */
 	int r = handle ? want(&w, iov, hf3fs_mount_point, 1, 0, 0) : -EINVAL;
 
 	if (r == 0)

@@ -10,8 +10,8 @@
 /* The layout of a handle. */
 struct words {
 	uint8_t ipc[64];
-	uint64_t len; /* length and hash of the device */
-	uint64_t off; /* offset and check hash */
+	uint64_t len; /* low bits: bytes of the range; high bits: hash of the device's UUID */
+	uint64_t off; /* low bits: offset of the range; high bits: check hash of the handle */
 };
 
 _Static_assert(sizeof(struct words) == sizeof(hf3fs_gpu_ipc_handle_t), "80 bytes for ever");
@@ -86,7 +86,8 @@ int gpu_handle_unpack(const hf3fs_gpu_ipc_handle_t *handle, struct pst_grant *re
 			.len = w.len & NUMBER_MAX,
 			.fd = -1,
 		};
-		/* Only the owner knows the allocation's size beyond the range. */
+		/* The handle does not contain the allocation's size; this is the least possible
+		 * one. */
 		ret->size = ret->off + ret->len;
 		memcpy(ret->ipc, w.ipc, sizeof(ret->ipc));
 	}

@@ -11,7 +11,7 @@
 #include "log.h"
 #include "usrbio/proto/ipc.h"
 
-/* Keep a duplicate of fd in the iov.  If two threads do so at once, the first one's stays. */
+/* Keep a duplicate of fd in the iov.  If two threads do so at once, the iov keeps the first one. */
 static int gpu_soft_keep(struct iov *iov, int fd)
 {
 	int mine = fcntl(fd, F_DUPFD_CLOEXEC, 0), none = -1;

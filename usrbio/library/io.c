@@ -14,7 +14,7 @@
 #include "usrbio/server/server.h"
 
 #define JITTER_MS_MAX 60000
-#define ASK_NS (100 * NSEC_PER_MSEC) /* ask the daemon after this time without a completion */
+#define ASK_NS (100 * NSEC_PER_MSEC) /* without a completion for so long, check the daemon */
 #define WATCH_NS 50000u              /* longest poll while another thread moves bytes */
 /* Longest poll for a daemon's completion: SPIN_NS, plus about twice the time of copying. */
 #define SPIN_NS 20000u
@@ -98,11 +98,12 @@ static void io_push(struct ring *r, uint32_t slot, const struct usrbio_args *arg
 	r->at.sqes[r->sq_head] = (struct usrbio_sqe){ .index = (int32_t)slot,
 						      .user_data = args->user_data };
 	r->sq_head = usrbio_ring_next(&r->at, r->sq_head);
-	/* Release is enough: submitting has a fence before its loads. */
+	/* A release store is enough: submitting has a fence before its loads. */
 	__atomic_store_n(r->at.sq_head, (int32_t)r->sq_head, __ATOMIC_RELEASE);
 }
 
-/* Return the number of requests in flight.  Each of the two counters wraps, and has one writer. */
+/* Return the number of requests in flight.  Each of the two counters has one writer and wraps
+ * around. */
 static inline uint32_t slots_used(const struct ring *r)
 {
 	return atomic_load_explicit(&r->nr_sent, memory_order_relaxed) -
@@ -168,7 +169,8 @@ int hf3fs_prep_io(const struct hf3fs_ior *ior, const struct hf3fs_iov *iov, bool
 	return (int)slot;
 }
 
-/* Tell the server about new requests.  Return false if the daemon truncated its semaphore. */
+/* Tell the server about new requests.  Return false if the daemon truncated the semaphore's
+ * memory. */
 static bool io_post(struct ring *r)
 {
 	if (r->server) {
@@ -260,8 +262,8 @@ static int harvest(struct ring *r, struct hf3fs_cqe *cqes, int room)
 				 "ignoring",
 				 cqes[good].index);
 	}
-	/* The unused entries hold bytes of the server, which the caller must not take for
-	 * completions. */
+	/* Clear the unused entries: they have bytes of the server, and the caller must not take
+	 * these for completions. */
 	if (unlikely(good < n))
 		memset(&cqes[good], 0, (size_t)(n - good) * sizeof(cqes[0]));
 	return good;
@@ -289,7 +291,7 @@ static int library_io_take(struct ring *r, struct hf3fs_cqe *cqes, int room)
 {
 	int n;
 
-	/* Reset before looking, so that no later post is lost. */
+	/* Reset the semaphore before checking for completions, so that no later post is lost. */
 	usrbio_sem_reset(r->at.sem);
 	n = harvest(r, cqes, room);
 	if (ring_is_dead(r))
@@ -323,7 +325,7 @@ static uint64_t left(const struct timespec *until)
 	return then > at ? (uint64_t)then - (uint64_t)at : 0;
 }
 
-/* Sleep by CLOCK_MONOTONIC, which nobody sets. */
+/* Sleep by CLOCK_MONOTONIC, which nobody can set. */
 static void sleep_for(struct ring *r, uint64_t ns)
 {
 	pthread_testcancel();
@@ -351,7 +353,7 @@ static bool io_watch(const struct ring *r)
 
 /*
  * Poll for as long as a daemon may need to copy the bytes in flight.  Return true if a completion
- * came.  The byte count is a hint: another thread may prepare more.
+ * came.  The number of bytes is a hint, because another thread may prepare more requests.
  */
 static bool io_spin(struct ring *r, uint64_t ns)
 {
@@ -366,7 +368,8 @@ static bool io_spin(struct ring *r, uint64_t ns)
 	return spin_until(&r->spin, MIN(ns, most), came, r);
 }
 
-/* Nothing came.  A daemon that completes nothing for ASK_NS may have ended. */
+/* Called after a wait without completions.  A daemon that completes nothing for ASK_NS may have
+ * ended. */
 static void note_idle(struct ring *r)
 {
 	uint64_t now;
@@ -384,7 +387,8 @@ static void note_idle(struct ring *r)
 	}
 }
 
-/* Do a share of the server's work.  A thread cancelled in there would leave the executor locked. */
+/* Do a share of the server's work.  Cancelling the thread during that would leave the executor
+ * locked. */
 static enum server_help io_help(struct ring *r)
 {
 	enum server_help did;
@@ -432,7 +436,8 @@ int hf3fs_wait_for_ios(const struct hf3fs_ior *ior, struct hf3fs_cqe *cqes, int 
 		return -EOWNERDEAD;
 	(void)pthread_once(&once, read_environment);
 	for (;;) {
-		/* Check for death before looking: no completion comes after that look. */
+		/* Check whether the ring is dead first: if it is, this look finds its last
+		 * completions. */
 		dead = ring_is_dead(r);
 		n += io_look(r, cqes + n, cqec - n, min - n, &did);
 		if (n >= min || dead)
@@ -445,7 +450,7 @@ int hf3fs_wait_for_ios(const struct hf3fs_ior *ior, struct hf3fs_cqe *cqes, int 
 			sleep_for(r, ns);
 	}
 	atomic_store(&r->refused, false);
-	/* The completion queue has room again: wake the server. */
+	/* The completion queue has room again, so wake the server. */
 	if (n && r->submit && in_flight(r) && !ring_is_dead(r))
 		(void)io_post(r);
 	return n;

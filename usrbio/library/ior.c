@@ -198,7 +198,7 @@ static int ior_publish(struct ring *r, const struct wish *wish, const uint8_t id
 	err = iov_link(r->iov, &name, target);
 	if (err < 0)
 		return err;
-	/* The server has mapped the memory by now, and nobody else needs the name. */
+	/* The server has mapped the memory, and nobody else needs its name. */
 	shm_remove(r->iov->shm);
 	r->iov->shm[0] = '\0';
 	return 0;
@@ -234,7 +234,7 @@ static int ior_make(struct ring *r, const struct wish *wish, struct hf3fs_ior *o
 	void *base = NULL;
 	int err;
 
-	/* Begin with the step that fails without a daemon: little must be undone then. */
+	/* First do the step that fails without a daemon: little must then be undone. */
 	err = plain ? 0 : open_submit(r, wish->priority);
 	if (err == 0)
 		err = ior_place(r, wish, &base);

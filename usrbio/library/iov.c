@@ -16,7 +16,7 @@
 #include "shm.h"
 #include "usrbio/server/server.h"
 
-#define DRAIN_NS (5 * NSEC_PER_SEC) /* longest wait for requests that should have ended */
+#define DRAIN_NS (5 * NSEC_PER_SEC) /* longest wait for requests on memory that is being freed */
 
 /* ----------------------------------------------------------------- handles */
 
@@ -64,7 +64,8 @@ int iov_link(struct iov *iov, const struct usrbio_name *name, const char *target
 	return 0;
 }
 
-/* Return the block size.  A wrap has the block size of the publication, not the caller's. */
+/* Return the block size.  Rings find a wrap under the publication's UUID, so it has that
+ * publication's block size, not the caller's. */
 static size_t block_of(const struct iov *iov, const struct hf3fs_iov *filled)
 {
 	return iov->wraps ? iov->block : filled->block_size;
@@ -114,7 +115,7 @@ int iov_publish(struct iov *iov, struct hf3fs_iov *ret, const struct hf3fs_iov *
  */
 #define WRAP_BUCKETS 256u
 
-static struct iov *wraps[WRAP_BUCKETS]; /* newest first; under LOCK_WRAPS */
+static struct iov *wraps[WRAP_BUCKETS]; /* wraps by hash, newest first; under LOCK_WRAPS */
 
 static struct iov **wrap_bucket(const struct hf3fs_iov *iov)
 {
@@ -188,7 +189,7 @@ struct iov *iov_get(const struct hf3fs_iov *iov)
 
 int iov_withdraw(struct iov *iov)
 {
-	/* A daemon that has ended has no link any more. */
+	/* A daemon that has ended has removed its links. */
 	if (iov->link[0] && unlinkat(iov->mount->iovs, iov->link, 0) < 0 && errno != ENOENT &&
 	    errno != ENOTCONN)
 		return log_fail(errno, "cannot withdraw %s from %s: %m", iov->link,
@@ -285,8 +286,8 @@ static int use_host(struct iov *iov, void *base, size_t size)
 	struct pst_mem_opts opts = {
 		.sz = sizeof(opts),
 		.kind = PST_KIND_HOST,
-		/* Our mapping stays until the iov ends.  A program may unmap its own memory too
-		 * early, which gives an error if it is unpinned; or map it only after this call. */
+		/* Our own mapping stays until the iov ends.  A program may unmap wrapped memory too
+		 * early, or map it only after this call: unpinned memory then gives an error. */
 		.flags = iov->origin == IOV_WRAPPED ? PST_MEM_LATER : PST_MEM_PINNED,
 	};
 	int r;

@@ -22,25 +22,25 @@ struct pst_mem;
 struct server_buffer;
 
 enum iov_origin {
-	IOV_CREATED, /* this library made memory and publication */
-	IOV_OPENED,  /* only the mapping is this library's */
-	IOV_WRAPPED, /* host: nothing is this library's; device: the publication */
+	IOV_CREATED, /* the library made the memory and the publication */
+	IOV_OPENED,  /* the library made only the mapping */
+	IOV_WRAPPED, /* host: it made nothing; device: only the publication */
 };
 
 struct iov {
 	enum iov_origin origin;
 	unsigned forks;             /* lock_forks() at creation: a child frees only the mapping */
-	int device;                 /* CUDA's number; -1 for host memory */
-	struct mount *mount;        /* the mount of the publication; a reference */
-	char link[USRBIO_NAME_MAX]; /* the name that we published; else "" */
-	char shm[USRBIO_SHM_NAME_MAX]; /* POSIX name that we must remove; else "" */
+	int device;                 /* CUDA's device number; -1 for host memory */
+	struct mount *mount;        /* mount of the publication, with a reference */
+	char link[USRBIO_NAME_MAX]; /* name of our publication, or "" */
+	char shm[USRBIO_SHM_NAME_MAX]; /* POSIX name of shared memory that we must remove, or "" */
 	void *base;                    /* our mapping, or NULL */
 	size_t size;
 	struct pst_mem *mem;          /* NULL for host memory on a daemon's mount */
-	struct server_buffer *buffer; /* in this process' server; NULL on a daemon's mount */
-	_Atomic int fd;               /* the software device's memory for other processes; or -1 */
+	struct server_buffer *buffer; /* mem in our server; NULL on a daemon's mount */
+	_Atomic int fd;               /* descriptor of the software device's mem, or -1 */
 
-	/* Of wrapped host memory; used by iov.c with LOCK_WRAPS. */
+	/* Members of wrapped host memory, used by iov.c with LOCK_WRAPS. */
 	struct iov *next;
 	unsigned wraps; /* number of wraps under the same UUID */
 	struct hf3fs_iov like;
@@ -56,14 +56,14 @@ int iov_begin(const char *mount_point, enum iov_origin origin, struct iov **ret)
 /*
  * Publish the iov by a link on its mount, which iov_end() removes.
  *
- * Return: 0, or the error of symlink(2): on a daemon's mount its answer about the memory.
+ * Return: 0, or the error of symlink(2), by which a daemon answers about the memory.
  */
 int iov_link(struct iov *iov, const struct usrbio_name *name, const char *target);
 
 /*
  * Make the iov public: fill in the caller's structure and, in a plain directory, let the rings of
- * this process find the memory by its UUID.  Return 0; -EEXIST for device memory whose UUID is in
- * use there; -errno.  Nothing has changed after an error.
+ * this process find the memory by its UUID. Return 0; -EEXIST for device memory whose UUID is in
+ * use in that directory; -errno.  After an error nothing has changed.
  */
 int iov_publish(struct iov *iov, struct hf3fs_iov *ret, const struct hf3fs_iov *filled);
 

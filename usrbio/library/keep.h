@@ -9,7 +9,8 @@ static inline void keep_restore(const int *saved)
 	errno = *saved;
 }
 
-/* Restore errno at the end of a public call.  Stands among the call's first declarations. */
+/* Restore errno at the end of a public call.  To be used among the first declarations of the
+ * call. */
 #define KEEP_ERRNO _cleanup_(keep_restore) const int kept_errno = errno
 
 #endif

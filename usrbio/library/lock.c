@@ -11,7 +11,7 @@ static pthread_mutex_t locks[LOCKS] = {
 };
 _Static_assert(LOCKS == 4, "each has its initializer");
 
-static unsigned forks; /* fork()s since load; a child's only thread writes it */
+static unsigned forks; /* fork()s since load; written by a child's only thread */
 
 void lock_take(enum lock which)
 {
@@ -46,7 +46,7 @@ static void in_child(void)
 	in_parent();
 }
 
-/* Register at load: later, another thread may already be inside fork(). */
+/* Register the fork handler at load: later, another thread may already be inside fork(). */
 __attribute__((constructor)) static void watch_fork(void)
 {
 	(void)pthread_atfork(before, in_parent, in_child);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Locks of the library's tables, which are free in a forked child, and a count of fork()s. */
+/* Locks of the library's tables, which are unlocked in a forked child, and a count of fork()s. */
 #ifndef USRBIO_LOCK_H
 #define USRBIO_LOCK_H
 

@@ -17,7 +17,7 @@
 #include "usrbio/proto/ioctl.h"
 #include "usrbio/proto/plain.h"
 
-#define SUBMIT_LINK "submit-ios" /* semaphore of normal priority */
+#define SUBMIT_LINK "submit-ios" /* link to the semaphore of normal priority */
 
 static struct mount *mounts; /* under LOCK_MOUNTS */
 
@@ -125,7 +125,8 @@ static int mount_new(const char *path, struct mount **ret)
 
 /* ------------------------------------------------------------------ table */
 
-/* Look at a mount without opening it: a daemon takes the closing for the end of this process. */
+/* Get the attributes of a mount without opening it: a daemon would take the close for the end of
+ * this process. */
 static int mount_look(const char *path, struct stat *ret)
 {
 	char iovs[MOUNT_PATH_MAX + sizeof("/" USRBIO_IOVS)];
@@ -195,8 +196,8 @@ int mount_get(const char *path, struct mount **ret)
 		return r;
 	m = known(dir, &st);
 	if (!m) {
-		/* Open without the lock, because a daemon may be slow.  Two threads may both open
-		 * it, which is harmless. */
+		/* Open the mount without the lock, because a daemon may be slow.  Two threads may
+		 * both open it, which is harmless. */
 		r = mount_new(dir, &m);
 		if (r < 0)
 			return r;
@@ -233,7 +234,7 @@ static bool find_gone(const struct mount *m)
 	struct statx sx;
 	ssize_t n;
 
-	/* Ask the daemon itself, not the kernel's attribute cache. */
+	/* Ask the daemon itself, not the kernel's cache of attributes. */
 	if (statx(m->iovs, "", AT_EMPTY_PATH | AT_STATX_FORCE_SYNC, STATX_TYPE, &sx) < 0)
 		return mount_is_end(errno);
 	if (!m->submit[0])
@@ -293,7 +294,7 @@ void mount_ask(struct mount *m)
 	lock_take(LOCK_MOUNTS);
 	m->refs++;
 	lock_drop(LOCK_MOUNTS);
-	if (mount_start(library_mount_ask, m) < 0) { /* failed; the next call retries */
+	if (mount_start(library_mount_ask, m) < 0) { /* no thread: the next call tries again */
 		atomic_store(&m->asking, 0);
 		(void)mount_put(m);
 	}

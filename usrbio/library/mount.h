@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define MOUNT_PATH_MAX 256 /* bytes of a mount point's path, with its terminating 0 */
+#define MOUNT_PATH_MAX 256 /* bytes of a mount point's path, with its NUL */
 
 enum mount_kind {
 	MOUNT_DAEMON = 1,
@@ -20,29 +20,29 @@ enum mount_kind {
 };
 
 /*
- * A mount point that was used; everything published there shares it.  The first reference sweeps a
- * plain directory.
+ * A mount point that was used; everything published there shares it.  The first reference removes
+ * leftovers from a plain directory.
  *
- * iovs stays open until something else is found at the path.  The open directory tells a daemon
+ * iovs stays open until its path leads to another directory.  The open directory tells a daemon
  * that this process lives: when it is closed, at exit or exec at the latest, the daemon removes the
  * process' publications, including those that the program made itself.  In a plain directory,
- * opening it again for each ring would sweep it each time.
+ * opening it again for each ring would search for leftovers each time.
  */
 struct mount {
 	enum mount_kind kind;
 	char path[MOUNT_PATH_MAX];
 	int iovs; /* open directory 3fs-virt/iovs */
 
-	/* Identity of iovs: another file system may be mounted there later, and a child opens its
-	 * own. */
+	/* Identity of iovs, to notice another file system mounted there later, and a child's own
+	 * descriptor. */
 	dev_t dev;
 	ino_t ino;
 	unsigned forks;
 
-	uid_t user;              /* daemon: who mounted it, by mountinfo; root if unknown */
-	char submit[PATH_MAX];   /* daemon: target of submit-ios at opening; or "" */
-	_Atomic bool gone;       /* daemon: it has ended, and so have its rings */
-	_Atomic unsigned asking; /* lock_forks() + 1 of a process whose thread asks the daemon */
+	uid_t user;              /* daemon: user who mounted it, from mountinfo; root if unknown */
+	char submit[PATH_MAX];   /* daemon: target of submit-ios when the mount was opened; or "" */
+	_Atomic bool gone;       /* daemon: the daemon has ended, so its rings are dead */
+	_Atomic unsigned asking; /* lock_forks() + 1 of the process that is asking the daemon */
 
 	unsigned refs; /* under LOCK_MOUNTS */
 	struct mount *next;

@@ -95,8 +95,8 @@ static bool mountinfo_split(char *line, char **ret_mount, char **ret_type)
 }
 
 /*
- * Return true for a mount point that serves this path.  3fs-virt may be mounted separately from the
- * directories of the file system: then its parent counts as the mount point.
+ * Return true for a mount point that serves this path.  If 3fs-virt is mounted separately from the
+ * directories of the file system, its parent counts as the mount point.
  */
 static bool is_candidate(char *mount, const char *path)
 {
@@ -190,8 +190,8 @@ static int mountinfo_find(const char *path, char ret[PATH_MAX])
 }
 
 /*
- * Log a missing mount point, because programs usually exit without saying so.  Once is enough: some
- * programs try many paths.
+ * Log a missing mount point, because programs usually exit without an error text.  Log it once:
+ * some programs try many paths.
  */
 static void tell_none(const char *path)
 {

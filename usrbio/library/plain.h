@@ -6,9 +6,9 @@
 struct server;
 
 /*
- * Return the server.  The first call makes it, and it stays.  Add files and buffers before rings.
- * NULL with -errno in *ret_err if out of memory, with -EOWNERDEAD in a child of the process that
- * made it.
+ * Return the server.  The first call makes it, and it is never freed.  Add files and buffers before
+ * rings.  Return NULL with -errno in *ret_err if out of memory, and with -EOWNERDEAD in a child of
+ * the process that made it.
  */
 struct server *plain_server(int *ret_err);
 

@@ -76,8 +76,8 @@ struct reg *reg_get(int fd)
 		refs = atomic_load(&r->refs);
 		while (refs && !atomic_compare_exchange_weak(&r->refs, &refs, refs + 1))
 			;
-		/* The registration may have been reused for another file since; one without
-		 * references has left its place already. */
+		/* The registration may have been reused for another file in between.  One without
+		 * references has already left its place in the table. */
 		if (refs && atomic_load(place) == r)
 			return r;
 		if (refs)
@@ -133,7 +133,7 @@ static int duplicate(int fd)
 		dup = fcntl(fd, F_DUPFD_CLOEXEC, least);
 		least = dup + 1;
 	} while (dup >= 0 && occupant(dup));
-	if (dup < 0 && errno == EINVAL) /* least is above RLIMIT_NOFILE */
+	if (dup < 0 && errno == EINVAL) /* EINVAL: the number least is above RLIMIT_NOFILE. */
 		errno = EMFILE;
 	return dup >= 0 ? dup : log_fail(errno, "cannot duplicate descriptor %d: %m", fd);
 }

@@ -39,25 +39,25 @@ struct ring {
 
 	/* Used by the thread that prepares. */
 	uint32_t sq_head;
-	uint32_t next; /* first slot to look at */
+	uint32_t next; /* slot at which the search for a free one begins */
 
 	/* Used by the thread that waits. */
 	uint32_t cq_tail;
-	struct spin spin;    /* daemon: how long to poll for it */
+	struct spin spin;    /* daemon: recent results of polling */
 	uint64_t idle_since; /* since when nothing came although requests are in flight, in ns;
 			      * 0: not so */
 
-	_Atomic uint32_t nr_sent;                 /* requests ever, by the thread that prepares */
+	_Atomic uint32_t nr_sent;                 /* requests submitted; by the preparing thread */
 	_Atomic uint32_t nr_ended;                /* requests ended since the beginning, by the
 						   * thread that waits */
 	_Atomic uint64_t bytes_sent, bytes_ended; /* bytes of the requests sent and ended */
-	_Atomic bool broken;                      /* its memory is inconsistent */
-	_Atomic bool refused; /* a request was refused since the last wait, so it never completes */
+	_Atomic bool broken;                      /* the ring's memory is inconsistent */
+	_Atomic bool refused; /* since the last wait, a request was refused: it never completes */
 	uint32_t entries;     /* number of slots */
 	struct slot slots[];
 };
 
-/* Return the ring of a public structure, or NULL.  Any thread, and signal handlers. */
+/* Return the ring of a public structure, or NULL.  For any thread, and for signal handlers. */
 struct ring *ring_get(const struct hf3fs_ior *ior);
 
 /* Return true if nothing will come: the daemon has ended, or the memory is broken. */

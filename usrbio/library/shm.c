@@ -18,7 +18,7 @@
 
 #define NODES_MAX 1024u
 #define ULONG_BITS (8 * sizeof(unsigned long))
-#define PIECE (UINT64_C(64) << 20) /* bytes per call: a signal makes one call start again */
+#define PIECE (UINT64_C(64) << 20) /* bytes per fallocate(2), which a signal makes start again */
 
 struct posix_name {
 	char text[USRBIO_SHM_NAME_MAX + 1];
@@ -62,9 +62,9 @@ void shm_bind(void *base, size_t size, int numa)
 
 /* ------------------------------------------------------------- allocation */
 
-static _Atomic bool told_full; /* reset when shared memory was allocated */
+static _Atomic bool told_full; /* logged that memory is full; reset at success */
 
-/* Log only once that memory is full, because programs retry.  Return -ENOSPC. */
+/* Log that memory is full, once, because programs retry.  Return -ENOSPC. */
 static int shm_full(uint64_t size)
 {
 	log_line(atomic_exchange(&told_full, true) ? LOG_DEBUG : LOG_WARN,
@@ -74,7 +74,8 @@ static int shm_full(uint64_t size)
 	return -ENOSPC;
 }
 
-/* Check for room before allocating most of it in vain.  A limit of 0 means no limit. */
+/* Check for room first, to avoid allocating most of it in vain.  A file system limit of 0 means no
+ * limit. */
 static int shm_check_room(int fd, uint64_t size)
 {
 	struct statfs fs;
@@ -86,8 +87,8 @@ static int shm_check_room(int fd, uint64_t size)
 }
 
 /*
- * Allocate every page: otherwise a write to memory that the machine lacks raises SIGBUS.  Called
- * after binding, because the kernel chooses nodes then.
+ * Allocate every page: otherwise a write to memory that the machine lacks would raise SIGBUS. Call
+ * this after binding, because allocation chooses the NUMA nodes.
  */
 static int allocate(int fd, uint64_t size)
 {

@@ -14,7 +14,7 @@
 
 /*
  * Make shared memory, allocate all of its pages, and bind it to NUMA node numa unless that is
- * negative.  The name has the owner in it.
+ * negative.  The name contains the owner.
  *
  * Return: 0; -ENOSPC, -ENOMEM; the errors of shm_open(3) and mmap(2).
  */

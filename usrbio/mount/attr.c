@@ -104,8 +104,8 @@ static int set_all(struct fs *fs, struct node *n, const struct stat *st, int set
 }
 
 /*
- * As op_begin_as(); for a regular file the source also keeps the file unchanged until *ret_held is
- * closed.  Return -EWOULDBLOCK if a lease prevents that: call loop_again().
+ * Begin as op_begin_as() does.  For a regular file the source also keeps the file in its place
+ * until *ret_held is closed.  Return -EWOULDBLOCK if a lease prevents that: call loop_again().
  */
 static int begin_change(struct op *op, fuse_req_t req, fuse_ino_t ino, int *ret_held)
 {
@@ -145,8 +145,8 @@ static void do_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int set,
 
 /* ------------------------------------------------------ extended attributes */
 
-/* Extended attribute calls take only paths and follow the last link.  This path is a link to the
- * inode. */
+/* Extended attribute calls take only paths and follow the last link.  This path is the link in
+ * /proc/self/fd to the inode. */
 struct proc_path {
 	char s[32];
 };
@@ -240,8 +240,8 @@ static void do_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 	_cleanup_(fs_op_end) struct op op;
 	int err;
 
-	/* The kernel asks for this before each write: use the server's rights, and do not wait
-	 * for a lease. */
+	/* The kernel reads this attribute before each write: use the server's rights, and do not
+	 * wait for a lease. */
 	if (strcmp(name, "security.capability") == 0)
 		err = op_begin(&op, req, ino, 0);
 	else

@@ -10,9 +10,9 @@
 #include "usrbio/mount/log.h"
 
 /*
- * Ask the kernel to read and write a file itself.  The kernel moves the bytes with the rights of
- * the thread that asks.  These are nobody's, so that a write clears the set-user-ID bit as usual.
- * Return the kernel's number of the backing file, or -errno.
+ * Register a backing file, which the kernel then reads and writes itself, with the rights of the
+ * registering thread.  These are the user nobody's, so that a write clears the set-user-ID bit as
+ * usual.  Return the kernel's number of the backing file, or -errno.
  */
 static int32_t backing_ask(struct fs *fs, int fd)
 {
@@ -26,9 +26,9 @@ static int32_t backing_ask(struct fs *fs, int fd)
 }
 
 /*
- * Decide at the first open whether the kernel moves the bytes itself.  With the node's O_PATH
- * descriptor the backing file stays valid while the node has that descriptor.  Kernels before Linux
- * 6.16 refuse O_PATH (EBADF), and need an open file that stays open.
+ * Decide at the first open whether to use passthrough.  A backing file by the node's O_PATH
+ * descriptor stays valid while the node has that descriptor.  Kernels before Linux 6.16 refuse
+ * O_PATH (EBADF), and need an open file that stays open.
  */
 static void decide(struct fs *fs, struct node *n, int fd)
 {
@@ -106,7 +106,7 @@ void backing_open(struct fs *fs, struct node *n, int fd, struct fuse_open_out *r
 	/*
 	 * A program that opens the file must see its current size, even if another process changed
 	 * the source.  The kernel must not cache attributes of a file that rings may write to.  For
-	 * other files it keeps them, and need not ask again before the next open.
+	 * other files the kernel caches them until the next open.
 	 */
 	if (node_untell(n, !is_writer(fd) && fstat(fd, &st) == 0 ? &st : NULL))
 		(void)fuse_lowlevel_notify_inval_inode(fs->se, fs_ino(fs, n), -1, 0);

@@ -14,7 +14,7 @@
 
 #include "usrbio/mount/fs.h"
 
-/* Fill in the kernel's answer for a regular file that was opened as fd. */
+/* Fill in the answer to the kernel for a regular file that was opened as fd. */
 void backing_open(struct fs *fs, struct node *n, int fd, struct fuse_open_out *ret);
 
 /* Call this when an open file ends, before closing fd. */

@@ -17,7 +17,7 @@ struct broker_file {
 	struct user *user;
 	struct list in_cache; /* user->cached */
 	uint64_t number, handle;
-	uint64_t cached; /* the kernel's number of the file; 0: the worker does not report writes */
+	uint64_t cached; /* kernel's number of its cache; 0: writes are not reported */
 	int fd;
 	char *name; /* opened by the worker, instead of fd; or NULL */
 	uint32_t how;
@@ -51,7 +51,7 @@ static void broker_file_free(struct broker_file *f)
 	free(f);
 }
 
-/* Take a file that the worker does not know yet.  Return false if there is none. */
+/* Take a file of which the worker has not been told.  Return false if there is none. */
 static bool next_untold(struct user *u, struct worker *w, struct telling *ret)
 {
 	struct broker_file *f = NULL;
@@ -74,7 +74,7 @@ static bool next_untold(struct user *u, struct worker *w, struct telling *ret)
 	return f;
 }
 
-/* Move a file back to untold.  Its worker died before it knew the file, and files_worker_gone()
+/* Move a file back to untold, because its worker died before it knew the file.  files_worker_gone()
  * may have run before the file had this worker. */
 static void take_back(struct user *u, struct worker *w, uint64_t handle)
 {
@@ -86,7 +86,7 @@ static void take_back(struct user *u, struct worker *w, uint64_t handle)
 
 		if (f->handle != handle || f->worker != w)
 			continue;
-		worker_unref(w); /* not the last reference */
+		worker_unref(w); /* the caller has another reference */
 		f->worker = NULL;
 		list_move_tail(&u->untold, &f->link);
 	}
@@ -98,8 +98,8 @@ static struct list *broker_bucket(struct user *u, uint64_t number)
 	return &u->cached[(number * UINT64_C(0x9e3779b97f4a7c15) >> 32) % USER_CACHED];
 }
 
-/* Return the kernel's number of a file if the kernel caches it and the user's rings may write to
- * it; otherwise 0. */
+/* Return the number under which the kernel caches a file, if the user's rings may write to the
+ * file; else 0. */
 static uint64_t find_cached(struct user *u, uint64_t number)
 {
 	struct list *e, *in = broker_bucket(u, number);
@@ -172,7 +172,8 @@ int files_tell(struct user *u, struct worker *w)
 	int err = 0;
 
 	while (err != -EREMOTEIO && next_untold(u, w, &t)) {
-		/* Ignore a file that the worker cannot use: rings get EBADF. */
+		/* Ignore an error for a file that the worker cannot use: requests on it get
+		 * EBADF. */
 		err = t.fd < 0 ? -errno : t.msg.cached ? listen_to(u, w) : 0;
 		if (err == 0)
 			err = worker_ask(w, &t.msg, t.fd);
@@ -183,8 +184,8 @@ int files_tell(struct user *u, struct worker *w)
 	return err == -EREMOTEIO ? err : 0;
 }
 
-/* Tell the worker about closed files.  With user->start: the worker has learned of the files
- * then. */
+/* Tell the worker about closed files.  With user->start held, the worker already knows the
+ * files. */
 void files_closed(struct user *u)
 {
 	(void)pthread_mutex_lock(&u->start);
@@ -218,7 +219,7 @@ void files_worker_gone(struct user *u, const struct worker *w)
 
 		if (f->worker != w)
 			continue;
-		worker_unref(f->worker); /* not the last reference */
+		worker_unref(f->worker); /* the caller has another reference */
 		f->worker = NULL;
 		list_move_tail(&u->untold, &f->link);
 	}
@@ -297,7 +298,7 @@ int broker_file_add(struct broker *b, uid_t uid, struct broker_file **file,
 	return 0;
 }
 
-/* Remove a file.  The user's thread tells the worker, so that the caller does not wait. */
+/* Remove a file.  The user's thread tells the worker later, so the caller does not wait. */
 static void remove_file(struct broker *b, struct broker_file *f)
 {
 	struct user *u = f->user;

@@ -21,7 +21,7 @@
 
 struct broker;
 
-/* Limits.  users: most workers at once, without root's. */
+/* Limits.  users: most users with workers at once, not counting root. */
 struct broker_quota {
 	unsigned users;
 	unsigned links; /* most buffers and rings of a user */
@@ -32,13 +32,13 @@ struct broker_quota {
 /* A user's metrics. */
 struct broker_user {
 	uid_t uid;
-	pid_t pid;         /* of the worker, or 0 */
-	const char *state; /* of the worker: running, stopped by a signal, dead, or none */
+	pid_t pid;         /* process ID of the worker, or 0 */
+	const char *state; /* state of the worker: running, stopped by a signal, dead, or none */
 	unsigned nr_rings, nr_buffers;
 	uint64_t bytes;                  /* bytes of published shared memory */
 	uint64_t nr_starts, nr_failures; /* workers started, and failed attempts to start one */
 	uint64_t nr_lies;                /* readings of the worker's counters that were invalid */
-	struct usrbio_sum sum;           /* over all workers of the user, dead ones too */
+	struct usrbio_sum sum;           /* sums over all workers of the user, also dead ones */
 };
 
 #define BROKER_USERS 4096u
@@ -48,8 +48,8 @@ struct broker_user {
 int broker_look(struct broker *b, struct broker_user **ret, size_t *ret_nr, size_t *ret_hidden);
 
 /*
- * Make the kernel write back and drop its cache of a range, because rings are about to write there,
- * or have written there (ends).
+ * Make the kernel write back and drop its cache of a range.  Called before rings write there, and
+ * (ends) after they have written there.
  */
 typedef void (*broker_forget)(void *arg, uint64_t ino, uint64_t off, uint64_t len, bool ends);
 
@@ -70,10 +70,10 @@ struct broker_link {
 };
 
 /*
- * Publish shared memory.  fd is the memory that the target names; the caller closes it.  Return: 0;
- * -EINVAL for an invalid name; -EEXIST for a name or UUID in use; -EDQUOT above the bytes of a
- * user; -EMFILE above the links or rings of a user; -ESRCH if the process has ended; -errno of the
- * worker.
+ * Publish shared memory.  fd is a descriptor of the memory that the target names; the caller closes
+ * it.  Return: 0; -EINVAL for an invalid name; -EEXIST for a name or UUID in use; -EDQUOT if the
+ * user would exceed the bytes; -EMFILE if the user would exceed the links or rings; -ESRCH if the
+ * process has ended; -errno of the worker.
  */
 int broker_publish(struct broker *b, const struct caller *c, const char *name, const char *target,
 		   int fd, uint64_t size, struct broker_link *ret);
@@ -103,13 +103,13 @@ int broker_sem(struct broker *b, const struct caller *c, enum usrbio_priority pr
 /* An open file with the users whose rings may name it by its number; NULL: no users. */
 struct broker_file;
 
-/* The facts about an open file that workers need. */
+/* What workers need to know of an open file. */
 struct broker_open {
 	uint64_t number;
-	uint64_t cached;  /* the kernel's number for its cache of the file; 0: not cached */
+	uint64_t cached;  /* number under which the kernel caches the file; 0: not cached */
 	int fd;           /* descriptor, which the caller keeps open; -1: use name */
-	const char *name; /* the worker opens the file by this name; copied */
-	uint32_t how;     /* LINK_FILE_* for name */
+	const char *name; /* name by which the worker opens the file; copied */
+	uint32_t how;     /* LINK_FILE_*, for opening by name */
 };
 
 /* Let the user's rings name the file, until broker_file_remove().  Call broker_tell() next. */
@@ -117,8 +117,8 @@ int broker_file_add(struct broker *b, uid_t uid, struct broker_file **file,
 		    const struct broker_open *o);
 
 /*
- * Tell the user's worker about files that it does not know yet, if there is a worker.  The user can
- * delay its answer for some seconds, so hold no lock that other threads need.
+ * Tell the user's worker, if there is one, about files that it does not know yet.  The user can
+ * delay the worker's answer for some seconds, so hold no lock that other threads need.
  */
 void broker_tell(struct broker *b, uid_t uid);
 void broker_file_remove(struct broker *b, struct broker_file **file);

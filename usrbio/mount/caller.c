@@ -21,7 +21,7 @@
 
 static bool is_root;
 
-/* A cached list of groups; valid until a time, ns. */
+/* A cached list of groups. */
 struct known {
 	struct caller caller;
 	uint64_t until;
@@ -31,9 +31,9 @@ struct known {
 
 /* State of this thread. */
 static __thread struct {
-	bool apart;   /* has its own umask */
+	bool apart;   /* the thread has a umask of its own */
 	mode_t umask; /* valid if apart */
-	uid_t uid;    /* effective for permission checks */
+	uid_t uid;    /* user whose rights the thread has */
 	gid_t gid;
 	struct caller groups; /* the caller whose groups this thread has */
 	uint64_t until;       /* time at which to read the groups again, ns */

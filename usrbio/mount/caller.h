@@ -15,7 +15,7 @@
 struct caller {
 	uid_t uid;
 	gid_t gid;
-	pid_t pid; /* of the thread; 0 if in another PID namespace: groups unknown */
+	pid_t pid; /* thread; 0 if it is in another PID namespace, so its groups are unknown */
 	mode_t umask;
 };
 

@@ -8,7 +8,7 @@
 
 struct counts counts;
 
-/* The request of this thread.  libfuse answers a request on the thread that read it. */
+/* The request that this thread answers.  libfuse answers a request on the thread that read it. */
 static _Thread_local struct {
 	uint64_t unique, since;
 	uint32_t op;

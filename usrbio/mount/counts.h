@@ -12,12 +12,12 @@
 #include "usrbio/mount/link.h"
 #include "usrbio/proto/latency.h"
 
-#define COUNTS_OPS 64u     /* opcodes of FUSE; larger ones count as 0 */
+#define COUNTS_OPS 64u     /* number of FUSE opcodes; larger opcodes count as 0 */
 #define COUNTS_ERRNOS 134u /* one more than Linux' largest errno */
 
 struct counts_op {
 	_Atomic uint64_t nr, ns;
-	_Atomic uint64_t bytes; /* moved by reads and writes */
+	_Atomic uint64_t bytes; /* bytes of reads and writes */
 	_Atomic uint64_t bucket[LATENCY_BUCKETS];
 	_Atomic uint64_t error[COUNTS_ERRNOS];
 };
@@ -35,12 +35,12 @@ enum counts_cause {
 struct counts {
 	struct counts_op op[COUNTS_OPS];
 	_Atomic uint64_t passed;            /* opens with passthrough */
-	_Atomic uint64_t cached[NR_CAUSES]; /* opens without, by cause */
+	_Atomic uint64_t cached[NR_CAUSES]; /* opens without passthrough, by cause */
 	_Atomic uint64_t refused[COUNTS_ERRNOS];
 	_Atomic uint64_t asked[LINK_OPS]; /* messages sent to workers */
 	_Atomic uint64_t failed[LINK_OPS];
 	_Atomic uint64_t unanswered[LINK_OPS];
-	_Atomic uint64_t clients, turned_away, cut_off; /* of the socket for metrics */
+	_Atomic uint64_t clients, turned_away, cut_off; /* of metrics: served, refused, timed out */
 };
 
 extern struct counts counts;
@@ -65,8 +65,8 @@ static inline void count_error(_Atomic uint64_t table[COUNTS_ERRNOS], int err)
 }
 
 /*
- * Measure a request of the kernel on this thread: counts_begin() to counts_end(), when it is
- * answered.  counts_next() ends requests that have no answer.
+ * Count and time a request of the kernel on this thread, from counts_begin() to counts_end(), when
+ * it is answered.  counts_next() ends requests without an answer.
  */
 struct fuse_in_header;
 void counts_begin(const struct fuse_in_header *in);

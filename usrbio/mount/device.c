@@ -21,7 +21,7 @@ int device_check(const struct usrbio_gdr *gdr, const struct caller *c, pid_t pro
 
 	if (!pid)
 		return -EINVAL;
-	/* Check the PID after all else: if the process has ended, another one may have it. */
+	/* Check the PID last: if the process had ended, another process could have its PID. */
 	if (!caller_is(c, process, pid))
 		return -EPERM;
 	return device_owner_lives(pidfd) ? 0 : -ESRCH;

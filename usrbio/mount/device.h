@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Check handles of device memory for the broker.  Whoever has the bytes of a handle can open the
- * memory, so a handle is accepted only from the process that it names, and shown only to that
- * process' user.
+ * Check handles of device memory for the broker.  Any process that knows a handle's bytes can open
+ * the memory, so the broker accepts a handle only from the process that it names, and shows it only
+ * to that process' user.
  */
 #ifndef MOUNT_DEVICE_H
 #define MOUNT_DEVICE_H

@@ -10,10 +10,10 @@
 
 struct open_dir {
 	struct list link;          /* on fs->dirs */
-	uid_t uid;                 /* user whose share of descriptors counts it */
-	DIR *dir;                  /* NULL: the source has no descriptors */
-	struct dirent *entry;      /* read, but not in an answer yet */
-	struct source_entry *list; /* all entries, by source_ops.list(); NULL: dir has them */
+	uid_t uid;                 /* user who is charged for its descriptor */
+	DIR *dir;                  /* open directory; NULL: the source has no descriptors */
+	struct dirent *entry;      /* entry that was read but did not fit into the last answer */
+	struct source_entry *list; /* all entries, from source_ops.list(); NULL: read dir */
 	size_t nr, next;
 	struct dirent one; /* the current entry of list */
 	off_t at;          /* the kernel's offset of the next entry */
@@ -115,7 +115,7 @@ static void do_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fus
 	(void)fuse_reply_err(req, dir && (datasync ? fdatasync(fd) : fsync(fd)) < 0 ? errno : 0);
 }
 
-/* Return true for 3fs-virt of a source that is a plain directory: it is hidden. */
+/* Return true for 3fs-virt of a source that is a plain directory: the mount hides it. */
 static bool dir_is_hidden(const struct fs *fs, const struct node *dir, const char *name)
 {
 	return dir == &fs->nodes.root && !strcmp(name, USRBIO_VIRT);
@@ -187,7 +187,7 @@ static bool dir_add(fuse_req_t req, struct answer *a, struct node *dir, const st
 	if (!plus) {
 		len = fuse_add_direntry(req, a->buf + a->len, left, e->d_name, &p.attr, e->d_off);
 	} else {
-		/* Add an entry that has disappeared without its attributes. */
+		/* If the entry has disappeared, add it without attributes. */
 		if (!dir_is_dots(e->d_name) && fs_lookup(fs, dir, e->d_name, &p) < 0)
 			p = (struct fuse_entry_param){ .attr = entry_stat(fs, dir, e) };
 		len = fuse_add_direntry_plus(req, a->buf + a->len, left, e->d_name, &p, e->d_off);

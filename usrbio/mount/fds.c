@@ -11,7 +11,7 @@
 #define NR_BUCKETS 256u
 
 struct share {
-	struct list link; /* in its bucket */
+	struct list link; /* link in its hash bucket */
 	uid_t uid;
 	unsigned nr;
 };
@@ -28,7 +28,7 @@ void fds_init(unsigned files, unsigned inodes, bool alone)
 	unsigned left = files - MIN(OF_THREAD * LOOP_THREADS, files / 8), max;
 
 	all.alone = alone;
-	/* An open file also has an inode that is open. */
+	/* Each open file also keeps an inode open. */
 	max = inodes < left / 2 ? left / 2 : left - MIN(inodes, left);
 	all.max = MAX(max, files / 8);
 	for (unsigned b = 0; b < NR_BUCKETS; b++)

@@ -3,8 +3,8 @@
  * Shares of the server's descriptors.
  *
  * Open files, open directories, publications and workers of a user need descriptors of the server.
- * A user may take half of those that are free: the first user gets at most a third, and later users
- * still find some.  A sixteenth is reserved for root.
+ * A user may have half as many descriptors as are free: the first user gets at most a third, and
+ * later users still find some.  A sixteenth is reserved for root.
  *
  * A process has one mount, so this state exists once.  All calls may be made from any thread.
  */

@@ -20,8 +20,8 @@ static int fd_of(const struct fuse_file_info *fi)
 	return file_of(fi)->fd;
 }
 
-/* Create an open file.  Takes over the descriptor, which counts in the user's share; closes it
- * on failure. */
+/* Create an open file.  Takes over the descriptor, which is charged to the user, and closes it on
+ * failure. */
 static struct open_file *new_open(struct fs *fs, uid_t uid, int fd)
 {
 	struct open_file *f = malloc(sizeof(*f));
@@ -100,8 +100,8 @@ static int flags_of(int flags)
 }
 
 /*
- * Return true if do_flush() would do nothing for a file: on these file systems close(2) never
- * fails, because they have no operation for it.  Files in the kernel's cache are flushed, because
+ * Return true if do_flush() would have no effect on a file: on these file systems close(2) never
+ * fails, because they have no flush operation.  Files in the kernel's cache are flushed, because
  * that also writes back pages of mappings.
  */
 static bool needs_no_flush(const struct node *n, int fd)
@@ -124,8 +124,8 @@ static bool needs_no_flush(const struct node *n, int fd)
 }
 
 /*
- * Fill in the kernel's answer for an open file that was counted.  Return 0; -errno: the file is
- * closed.
+ * Fill in the answer to the kernel for an open file that was counted.  Return 0; -errno: the file
+ * is closed.
  */
 static int opened(struct fs *fs, uid_t uid, struct node *n, int fd, struct fuse_open_out *ret)
 {
@@ -275,7 +275,7 @@ int file_create(struct fs *fs, struct node *dir, const struct new_file *f, struc
 	ret->entry = (struct fuse_entry_out){
 		.nodeid = e.ino,
 		.entry_valid = fs->opts->timeout_s,
-		/* No caching if rings may write to the file. */
+		/* Do not let the kernel cache attributes if rings may write to the file. */
 		.attr_valid = (uint64_t)fs_attr_timeout(fs, n),
 	};
 	fill_attr(&ret->entry.attr, &e.attr);
@@ -361,8 +361,8 @@ static void file_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t s
 		void *to; /* struct iovec lacks const */
 	} bytes = { buf };
 	struct iovec iov = { bytes.to, size };
-	/* O_APPEND: the kernel may not know the file's end, because others may write to the
-	 * source. */
+	/* Append here: others may write to the source, so the kernel may not know the file's
+	 * end. */
 	bool append = fi->flags & O_APPEND && !fi->writepage;
 	_cleanup_(fs_op_end) struct op op;
 	int err = op_begin_as(&op, req, ino, 0);

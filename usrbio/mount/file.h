@@ -15,7 +15,7 @@ struct broker_file;
 struct open_file {
 	struct list link;          /* on fs->files */
 	int fd;                    /* descriptor in the source */
-	uid_t uid;                 /* user whose share of descriptors counts it */
+	uid_t uid;                 /* user who is charged for the descriptor */
 	struct broker_file *rings; /* users whose rings may name it; under lock */
 	pthread_mutex_t lock;      /* protects rings */
 };
@@ -25,7 +25,7 @@ static inline struct open_file *file_of(const struct fuse_file_info *fi)
 	return (struct open_file *)(uintptr_t)fi->fh;
 }
 
-/* Let rings of that user name the file.  The user's worker learns of it by broker_tell(). */
+/* Let rings of that user name the file.  Call broker_tell() next, to tell the user's worker. */
 int file_announce(struct fs *fs, uid_t uid, const struct node *n, struct open_file *f);
 /* source_ops.announce() and sync() of files with descriptors. */
 int file_announce_plain(struct fs *fs, uid_t uid, struct node *n, const struct fuse_file_info *fi);

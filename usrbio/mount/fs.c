@@ -96,7 +96,7 @@ static int open_within(int dir, const char *name)
 	return (int)syscall(SYS_openat2, dir, name, &how, sizeof(how));
 }
 
-/* Return true for the device of a mount of this type, whichever server has it. */
+/* Return true for the device of a mount of this file system type, of any server. */
 static bool is_mount_of_ours(dev_t dev)
 {
 	_cleanup_(freep) char *line = NULL;
@@ -116,8 +116,8 @@ static bool is_mount_of_ours(dev_t dev)
 
 /*
  * Open a name that is on another file system than its directory.  Refuse mounts of this type:
- * opening a name on this mount would wait for itself, and two mounts that lead to each other for
- * each other.
+ * opening a name on this mount would wait for this server itself, and two mounts that lead to each
+ * other would wait for each other.
  */
 static int open_across(int dir, const char *name)
 {
@@ -155,7 +155,7 @@ static int open_name(const struct node *dir, const char *name, uint64_t *ret_mnt
 	return fd;
 }
 
-/* Fill in the entry of a descriptor, which is taken over, with those attributes. */
+/* Fill in the entry of a descriptor, with those attributes.  Takes over the descriptor. */
 static int mount_fs_entry(struct fs *fs, int fd, uint64_t mnt, const struct stat *st,
 			  struct fuse_entry_param *ret)
 {
@@ -266,7 +266,8 @@ void fs_reply_entry(fuse_req_t req, int err, const struct fuse_entry_param *e)
 		(void)fuse_reply_err(req, -err);
 		return;
 	}
-	/* Do this before the answer: the kernel may forget the node right after it. */
+	/* Record the attributes before answering: the kernel may forget the node right after the
+	 * answer. */
 	node_tell(fs_node_of_entry(fs, e), &e->attr);
 	if (fuse_reply_entry(req, e) < 0) {
 		node_tell_failed(fs_node_of_entry(fs, e));

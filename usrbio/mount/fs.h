@@ -60,11 +60,11 @@ struct fs {
 	struct fuse_session *se;
 	struct nodes nodes;
 	struct broker *broker;                   /* serves rings */
-	pthread_mutex_t lock;                    /* protects files, dirs, removers, forgetting
-						  * and ends */
-	struct list files, dirs;                 /* open in the kernel */
-	struct remover removers[MOUNT_REMOVERS]; /* under lock */
-	int proc;                                /* open directory /proc/self/fd */
+	pthread_mutex_t lock;                    /* protects files, dirs, removers, forgetting and
+						  * ends */
+	struct list files, dirs;                 /* files and directories that are open */
+	struct remover removers[MOUNT_REMOVERS]; /* removals in progress; under lock */
+	int proc;                                /* descriptor of /proc/self/fd */
 	double timeout;                          /* cache time of names and attributes, s, for
 						  * libfuse */
 	uint64_t since;                          /* start of the mount, ns */
@@ -74,7 +74,7 @@ struct fs {
 	unsigned forgetting;                     /* threads in session_forget(); under lock */
 	bool ends;                               /* the mount has ended; under lock */
 	atomic_bool passes;                      /* passthrough is used */
-	atomic_bool wants_open;                  /* passthrough needs an open file, not O_PATH */
+	atomic_bool wants_open;                  /* the kernel refuses O_PATH for passthrough */
 	enum counts_cause cause;                 /* why passthrough is not used */
 };
 
@@ -110,7 +110,7 @@ uid_t fs_caller(void);
 int op_begin_as(struct op *op, fuse_req_t req, fuse_ino_t ino, fuse_ino_t ino2);
 /*
  * End an operation; may be called twice.  The thread keeps the caller's rights until a request
- * needs others (session.c), because requests of one user often follow each other.
+ * needs other rights (session.c), because requests of one user often follow each other.
  */
 void fs_op_end(struct op *op);
 
@@ -128,8 +128,8 @@ int fs_stat(struct fs *fs, struct node *n, struct stat *ret);
 double fs_attr_timeout(const struct fs *fs, const struct node *n);
 
 /*
- * Look up a name.  The node counts one more lookup, which the kernel holds once it has the answer.
- * Return 0 or -errno; -ELOOP if the source leads to its own mount.
+ * Look up a name, and count one more lookup of the node, for the kernel.  Return 0 or -errno;
+ * -ELOOP if the source leads to its own mount.
  */
 int fs_lookup(struct fs *fs, struct node *dir, const char *name, struct fuse_entry_param *ret);
 /* As fs_lookup(), for a source that is a directory. */
@@ -137,8 +137,8 @@ int fs_lookup_plain(struct fs *fs, struct node *dir, const char *name,
 		    struct fuse_entry_param *ret);
 /* As fs_stat(), for a source with descriptors. */
 int fs_stat_plain(struct fs *fs, struct node *n, struct stat *ret);
-/* Fill in an entry by its descriptor, which is taken over, and its mount.  Return as
- * fs_lookup(). */
+/* Fill in an entry for a descriptor, which is taken over, on that mount.  Return as fs_lookup()
+ * does. */
 int fs_entry(struct fs *fs, int fd, uint64_t mnt, struct fuse_entry_param *ret);
 
 /* Return the node of an entry. */

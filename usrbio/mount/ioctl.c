@@ -24,8 +24,8 @@ static void reply_u32(fuse_req_t req, uint32_t value)
 	ioctl_reply(req, &value, sizeof(value));
 }
 
-/* Announce the file for this user's rings: another user's program may have opened it and passed
- * it on. */
+/* Let this user's rings name the file: another user's program may have opened the file and passed
+ * it to this one. */
 static void on_magic(fuse_req_t req, fuse_ino_t ino, const struct fuse_file_info *fi,
 		     unsigned flags)
 {
@@ -55,7 +55,8 @@ static void on_fsync(fuse_req_t req, fuse_ino_t ino, const struct fuse_file_info
 		reply_u32(req, 0);
 }
 
-/* Check that ranges cover whole chunks, as 3FS does.  A chunk here is a block of the source. */
+/* Check that ranges cover whole chunks, as 3FS does.  On a mount a chunk is a block of the
+ * source. */
 static int check_holes(const struct usrbio_punch *p, const struct open_file *f)
 {
 	struct stat st;
@@ -83,8 +84,8 @@ static int ioctl_punch(const struct usrbio_punch *p, const struct open_file *f)
 }
 
 /*
- * Check that the caller may reach the directory by its path; the thread has the caller's rights.
- * The inode number that named it proves nothing about the directories above it.
+ * Check that the caller may reach the directory by its path; the thread has the caller's rights.  A
+ * caller who knows the inode number may lack rights on the directories above it.
  */
 static int check_way(const struct fs *fs, int dir)
 {
@@ -139,7 +140,7 @@ static int hard_link(fuse_req_t req, fuse_ino_t ino, const struct usrbio_hardlin
 
 /* -------------------------------------------------- names, by their directory */
 
-/* Return true for a terminated name of an entry that every user may see. */
+/* Return true if the name is NUL-terminated and of an entry that every user may see. */
 static bool ioctl_is_name(const char *name, size_t size)
 {
 	return memchr(name, '\0', size) && name[0] && !strchr(name, '/') &&

@@ -25,7 +25,8 @@ void leftover_of(const struct caller *c, pid_t process, const char *target, int 
 	ret->ino = st.st_ino;
 }
 
-/* Remove a name of that file with its user's rights, which forbid removing other users' files. */
+/* Remove a name of that file with the rights of the file's user, which do not suffice for files of
+ * other users. */
 static bool remove_as(int dir, const char *name, const struct stat *is, uid_t uid, gid_t gid)
 {
 	const struct caller c = { .uid = uid, .gid = gid };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Remove shared memory that its owner left in /dev/shm: memory of killed clients, semaphores of
- * killed servers.  Only names that contain an owner (usrbio/proto/owner.h) are removed, with the
+ * Remove shared memory that ended processes left in /dev/shm: memory of killed clients, semaphores
+ * of killed servers.  Only names that contain an owner (usrbio/proto/owner.h) are removed, with the
  * rights of the file's user.
  */
 #ifndef MOUNT_LEFTOVER_H
@@ -14,14 +14,15 @@
 
 /* A client's memory: its name in /dev/shm, and the file that had the name at publication. */
 struct leftover {
-	char name[256]; /* "": do not remove */
+	char name[256]; /* name in /dev/shm; "": do not remove */
 	dev_t dev;
 	ino_t ino;
 };
 
 /*
- * Note what to remove if the process ends without removing its link.  target is the link's target,
- * fd a descriptor of the memory.  Memory that another process or program named is not removed.
+ * Record what to remove if the process ends without removing its link.  target is the link's
+ * target, fd a descriptor of the memory.  Memory whose name does not contain this process is not
+ * removed.
  */
 void leftover_of(const struct caller *c, pid_t process, const char *target, int fd,
 		 struct leftover *ret);

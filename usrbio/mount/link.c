@@ -37,8 +37,8 @@ int mount_link_send(int sock, const struct link_msg *msg, int fd)
 	return n < 0 ? -errno : 0;
 }
 
-/* Return the descriptor of a message; close all if there are several.  Alignment makes the
- * buffer for one descriptor large enough for two. */
+/* Return the descriptor of a message; if there are several, close all.  Because of alignment the
+ * buffer for one descriptor has room for two. */
 static int take_fd(struct msghdr *h)
 {
 	struct cmsghdr *c = CMSG_FIRSTHDR(h);
@@ -64,7 +64,7 @@ int link_recv(int sock, struct link_msg *ret_msg, int *ret_fd)
 	struct msghdr h = {
 		.msg_iov = &iov,
 		.msg_iovlen = 1,
-		/* Without a buffer the kernel closes the descriptors. */
+		/* Without a control buffer the kernel closes received descriptors. */
 		.msg_control = ret_fd ? control.buf : NULL,
 		.msg_controllen = ret_fd ? sizeof(control.buf) : 0,
 	};

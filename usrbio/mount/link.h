@@ -17,11 +17,11 @@
 #include "usrbio/proto/name.h"
 
 enum link_op {
-	LINK_HELLO = 1,  /* first answer, without a question: the semaphores exist */
-	LINK_FILE_ADD,   /* adds a file; a descriptor comes with it */
-	LINK_BUFFER_ADD, /* adds a buffer; a descriptor of shared memory comes with it */
-	LINK_RING_ADD,   /* adds a ring; a descriptor comes with it */
-	LINK_DEVICE_ADD, /* adds device memory; with a descriptor if it is the software device's */
+	LINK_HELLO = 1,  /* the worker's first message: its semaphores exist */
+	LINK_FILE_ADD,   /* add a file; with a descriptor */
+	LINK_BUFFER_ADD, /* add a buffer; with a descriptor of shared memory */
+	LINK_RING_ADD,   /* add a ring; with a descriptor of shared memory */
+	LINK_DEVICE_ADD, /* add device memory; with a descriptor if it is the software device's */
 	LINK_FILE_REMOVE,
 	LINK_BUFFER_REMOVE,
 	LINK_RING_REMOVE,
@@ -39,9 +39,9 @@ struct link_msg {
 	uint64_t number;         /* file: inode number on the mount */
 	uint64_t size;           /* bytes of the shared memory */
 	bool cached;             /* file: the kernel caches it; see link_tell() */
-	uint32_t how;            /* LINK_FILE_* for a file that the worker opens; the descriptor
-				  * is then a memfd with its name */
-	struct usrbio_name name; /* buffer or ring */
+	uint32_t how;            /* file that the worker opens: LINK_FILE_*; the descriptor is then
+				  * a memfd with the name */
+	struct usrbio_name name; /* name of a buffer or ring */
 	struct usrbio_gdr gdr;   /* device memory; secret */
 };
 
@@ -55,7 +55,7 @@ int mount_link_send(int sock, const struct link_msg *msg, int fd);
 int link_recv(int sock, struct link_msg *ret_msg, int *ret_fd);
 
 /*
- * Ranges of cached files that rings write.  The worker reports them before and after the write,
+ * A range of a cached file that rings write.  The worker reports ranges before and after the write,
  * over a separate socket, and waits until the kernel has written back and dropped its cache of
  * them.
  */

@@ -16,12 +16,12 @@
 #include "usrbio/proto/place.h"
 
 #define BACKLOG 64
-#define SWEEP_MAX 1000u /* most names to check */
+#define SWEEP_MAX 1000u /* most names of dead servers to check */
 #define LOCK_TRIES 200
 #define LOCK_PAUSE_US 10000
 
-/* Make an address below the directory's descriptor: it fits for paths of any length, and the
- * directory cannot be exchanged. */
+/* Make an address below the directory's descriptor: so long paths fit, and nobody can exchange the
+ * directory. */
 static bool address(const struct listen *l, const char *name, struct sockaddr_un *ret)
 {
 	*ret = (struct sockaddr_un){ .sun_family = AF_UNIX };

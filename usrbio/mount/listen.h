@@ -18,7 +18,7 @@ struct listen {
 	int dir; /* directory of the name; -1: a port */
 	char name[NAME_MAX + 1];
 	char path[PATH_MAX];
-	dev_t dev; /* dev and ino of the name, to recognise it */
+	dev_t dev; /* identity of the socket's name, to recognise it */
 	ino_t ino;
 };
 

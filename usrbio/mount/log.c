@@ -23,8 +23,8 @@ static struct {
 	_Atomic uint64_t suppressed;
 } my = { .level = LOG_WARN };
 
-/* Return true if standard error is the journal.  JOURNAL_STREAM holds device and inode of the
- * journal's stream, but may have been set for another process. */
+/* Return true if standard error is the journal.  JOURNAL_STREAM has device and inode of the
+ * journal's stream, but another process may have inherited the variable. */
 static bool find_journal(void)
 {
 	const char *env = secure_getenv("JOURNAL_STREAM");

@@ -19,7 +19,13 @@
 
 #include "base/base.h"
 
-enum log_level { LOG_OFF, LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG }; /* in the order of PST_LOG */
+enum log_level {
+	LOG_OFF,
+	LOG_ERROR,
+	LOG_WARN,
+	LOG_INFO,
+	LOG_DEBUG
+}; /* from fewest to most lines */
 
 #define LOG_BURST 20u
 #define LOG_WINDOW_NS (10 * NSEC_PER_SEC)

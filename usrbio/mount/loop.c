@@ -17,7 +17,7 @@
 #define MAX_IDLE 8u /* idle threads to keep */
 
 #define NR_BUCKETS 64u
-#define SPARE_LINES 64u /* empty lines to keep for their users' next requests */
+#define SPARE_LINES 64u /* number of empty lines that are kept for their users' next requests */
 
 /* Retries of opens that wait for leases: interval in ms, and most retries per user and interval. */
 #define AGAIN_MS 10
@@ -29,25 +29,25 @@ enum kind { KIND_NAME, KIND_FILE, NR_KINDS, KIND_FREE = NR_KINDS };
 struct request {
 	struct list link; /* on line->waiting or line->again */
 	enum kind kind;
-	bool interrupted; /* the kernel sent FUSE_INTERRUPT, which it does once */
+	bool interrupted; /* the kernel sent FUSE_INTERRUPT, as it does only once */
 	size_t len;
-	struct fuse_in_header in[]; /* followed by the rest of the request */
+	struct fuse_in_header in[]; /* the request as read: this header and the rest */
 };
 
 /* The requests of one user. */
 struct line {
-	struct list link; /* in its bucket */
+	struct list link; /* link in its hash bucket */
 	struct list turn; /* on pool.turns while requests wait */
 	uid_t uid;
-	unsigned nr[NR_KINDS]; /* requests in flight */
+	unsigned nr[NR_KINDS]; /* requests in flight, by kind */
 	struct list waiting[NR_KINDS];
-	struct list again; /* wait for leases */
-	bool tries;        /* a thread retries again */
-	size_t bytes;      /* of waiting requests */
+	struct list again; /* requests that wait for leases */
+	bool tries;        /* a thread retries the requests on again */
+	size_t bytes;      /* bytes of waiting requests */
 };
 
 struct thread {
-	struct list link; /* pool.threads */
+	struct list link; /* link on pool.threads */
 	pthread_t id;
 	struct fuse_buf buf;
 };
@@ -63,12 +63,12 @@ static struct {
 	int ended; /* eventfd: a thread found that the session has ended */
 	struct list buckets[NR_BUCKETS];
 	unsigned nr_lines;
-	unsigned nr_leases; /* threads in try_leases() */
+	unsigned nr_leases; /* number of threads in try_leases() */
 	unsigned nr[NR_KINDS];
 	struct list turns;
 } pool = { .lock = PTHREAD_MUTEX_INITIALIZER, .leases = PTHREAD_COND_INITIALIZER };
 
-/* State of this thread's request: it must be answered again; the kernel interrupted it. */
+/* For the request that this thread answers: retry it later; the kernel has interrupted it. */
 static __thread bool again, interrupted;
 
 static void loop_lock(void)
@@ -84,7 +84,7 @@ static void unlock(void)
 static enum kind loop_kind_of(const struct fuse_in_header *in)
 {
 	switch (in->opcode) {
-	/* Requests without a user, or for which no user waits. */
+	/* Requests that belong to no user, or for whose answer no user waits. */
 	case FUSE_INIT:
 	case FUSE_DESTROY:
 	case FUSE_INTERRUPT:
@@ -94,7 +94,7 @@ static enum kind loop_kind_of(const struct fuse_in_header *in)
 	case FUSE_RELEASEDIR:
 	case FUSE_NOTIFY_REPLY:
 		return KIND_FREE;
-	/* The kernel holds no directory lock during these. */
+	/* Requests during which the kernel holds no lock of a directory. */
 	case FUSE_SETATTR:
 	case FUSE_READ:
 	case FUSE_WRITE:
@@ -264,8 +264,8 @@ static struct request *find_in_line(struct line *l, uint64_t unique)
 
 /*
  * Interrupt a waiting request.  It ends if its caller has a signal pending or is dying.  Otherwise
- * it keeps waiting, because a stop signal or an ignored signal would only restart the call.  Return
- * false if no such request waits.
+ * it keeps waiting, because after a stop signal or an ignored signal the call would only be
+ * restarted.  Return false if no such request waits.
  */
 static bool interrupt(const struct fuse_in_header *in, size_t len)
 {
@@ -306,7 +306,8 @@ static bool interrupt(const struct fuse_in_header *in, size_t len)
 static void mount_loop_answer(struct line *l, enum kind k, const struct fuse_in_header *in,
 			      size_t len, bool was_interrupted);
 
-/* Retry the first requests of a line.  With the lock, which is dropped during the retries. */
+/* Retry the first requests of a line.  The caller holds the lock, which is dropped during the
+ * retries. */
 static void try_line(struct line *l)
 {
 	for (unsigned left = AGAIN_USER; left && !list_empty(&l->again) && !pool.ends;) {
@@ -320,8 +321,8 @@ static void try_line(struct line *l)
 			mount_loop_answer(l, r->kind, r->in, r->len, r->interrupted);
 		free(r);
 		loop_lock();
-		/* Count only requests that still wait: those that were answered make room for
-		 * more tries. */
+		/* Count only requests that still wait for a lease; those that were answered allow
+		 * further tries. */
 		left -= again;
 		again = false;
 	}
@@ -409,8 +410,8 @@ void loop_again(fuse_req_t req)
 	fuse_reply_none(req);
 }
 
-/* Answer waiting requests that may begin after another one ended.  With the lock, which is
- * dropped during the answers. */
+/* Answer waiting requests that may begin because another request ended.  The caller holds the lock,
+ * which is dropped during the answers. */
 static void answer_waiting(void)
 {
 	struct request *r;
@@ -426,7 +427,7 @@ static void answer_waiting(void)
 	}
 }
 
-/* Answer the request that was read, or queue it. */
+/* Answer the request that this thread has read, or queue it. */
 static void loop_take(const struct fuse_in_header *in, size_t len)
 {
 	enum kind k = loop_kind_of(in);
@@ -443,7 +444,7 @@ static void loop_take(const struct fuse_in_header *in, size_t len)
 	}
 	if (l && (!list_empty(&l->waiting[k]) || !may_begin(l, k))) {
 		err = loop_keep(l, &l->waiting[k], k, in, len);
-		/* A user already on the list keeps the position. */
+		/* A user who is already on the list keeps the place. */
 		if (err == 0 && list_empty(&l->turn))
 			list_add_tail(&pool.turns, &l->turn);
 		unlock();
@@ -453,7 +454,7 @@ static void loop_take(const struct fuse_in_header *in, size_t len)
 	}
 	if (l)
 		loop_begin(l, k);
-	/* FUSE_FORGET comes in bursts and ends quickly: no further thread for it. */
+	/* FUSE_FORGET comes in bursts and ends quickly, so start no further thread for it. */
 	if (!--pool.nr_idle && in->opcode != FUSE_FORGET && in->opcode != FUSE_BATCH_FORGET)
 		loop_start_thread();
 	unlock();
@@ -546,7 +547,7 @@ static void end_threads(void)
 	while (pool.nr_leases)
 		(void)pthread_cond_wait(&pool.leases, &pool.lock);
 	unlock();
-	/* No thread begins or ends by itself any more. */
+	/* From here on no thread begins or ends by itself. */
 	while (!list_empty(&pool.threads)) {
 		struct thread *t = list_first(&pool.threads, struct thread, link);
 

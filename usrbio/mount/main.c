@@ -120,7 +120,7 @@ static void tell_service(const char *state)
 			 "state=%s error=%s", state, log_errno(err));
 }
 
-/* Start serving metrics.  A failure is fatal only if the user chose the address. */
+/* Start serving metrics.  A failure is fatal only if the user chose the address explicitly. */
 static int start_scrape(struct fs *fs, struct scrape **ret)
 {
 	const char *path = fs->opts->metrics;
@@ -165,8 +165,8 @@ static int mount_open_source(struct fs *fs)
 	return r;
 }
 
-/* Return true if log lines can continue on standard error: the journal or a file.  A terminal
- * must be released, and so must a pipe, whose reader may wait for its end. */
+/* Return true if standard error may stay open for the log: it is the journal or a file.  A terminal
+ * must be released, and also a pipe, whose reader may wait for its end. */
 static bool keeps_stderr(void)
 {
 	struct stat st;

@@ -20,7 +20,7 @@ struct page {
 	struct fs *fs;
 	struct broker_user *users;
 	size_t nr_users, nr_hidden;
-	const char *name; /* of the current family */
+	const char *name; /* name of the current family */
 };
 
 /* Begin a family: numbers of one name. */
@@ -79,7 +79,7 @@ static struct label metrics_label(const char *text)
 	return ret;
 }
 
-/* Write a histogram in seconds.  Prometheus' buckets are cumulative; these are not. */
+/* Write a histogram in seconds.  Prometheus' buckets are cumulative; the counters are not. */
 static void histogram(struct page *p, const char *key, const char *value,
 		      const uint64_t bucket[LATENCY_BUCKETS], uint64_t ns)
 {

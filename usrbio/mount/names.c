@@ -30,7 +30,7 @@ static void do_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_dat
 	fuse_reply_none(req);
 }
 
-/* Answer after a name was made in the directory, or with the error. */
+/* Answer with the entry of a name just made; with errno if r < 0. */
 static void made(fuse_req_t req, const struct op *op, int r, const char *name)
 {
 	struct fuse_entry_param e;

@@ -10,8 +10,8 @@
 #include "usrbio/mount/caller.h"
 
 #define BUCKETS_MIN 1024u
-#define MAKE_ROOM 64u /* nodes to check if too many are open */
-#define INO_BITS 56   /* bits of the inode number; those above number the file system */
+#define MAKE_ROOM 64u /* most nodes to check for closing if too many are open */
+#define INO_BITS 56   /* bits of the source's inode number; higher bits: file system */
 
 static size_t node_bucket(const struct nodes *ns, dev_t dev, ino_t ino)
 {
@@ -20,7 +20,7 @@ static size_t node_bucket(const struct nodes *ns, dev_t dev, ino_t ino)
 	return (h ^ h >> 32) & (ns->nr_buckets - 1);
 }
 
-/* Double the buckets.  If out of memory, chains get longer. */
+/* Double the buckets.  If out of memory, keep them, with longer chains. */
 static void node_grow(struct nodes *ns)
 {
 	struct node **old = ns->buckets, **more = calloc(2 * ns->nr_buckets, sizeof(struct node *));
@@ -44,7 +44,7 @@ static void node_grow(struct nodes *ns)
 	free(old);
 }
 
-/* Find a node.  mnt 0: of any mount. */
+/* Find a node.  mnt 0: on any mount. */
 static struct node *node_find(struct nodes *ns, uint64_t mnt, const struct stat *st)
 {
 	struct node *n = ns->buckets[node_bucket(ns, st->st_dev, st->st_ino)];
@@ -58,7 +58,7 @@ uint64_t node_mount(int fd)
 {
 	struct statx st;
 
-	/* No request to the file system: it might be this server's. */
+	/* Do not send a request to the file system, which might be this server's. */
 	return statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_MNT_ID, &st) == 0 &&
 			       st.stx_mask & STATX_MNT_ID
 		       ? st.stx_mnt_id
@@ -128,8 +128,8 @@ static bool same_handle(const struct file_handle *a, const struct file_handle *b
 }
 
 /*
- * Check whether handles can be opened with this directory's descriptor; any directory of the mount
- * will do.  Return the descriptor, or close it and return -1.
+ * Check whether handles can be opened with this directory's descriptor, as with that of any
+ * directory of the mount.  Return the descriptor; if not, close it and return -1.
  */
 static int try_handles(int fd)
 {
@@ -166,7 +166,7 @@ static struct node_mount *new_mount(struct nodes *ns, const struct node *n)
 }
 
 /*
- * Find out whether handles of a directory's mount can be opened.  The caller holds the node and not
+ * Find out whether handles of a directory's mount can be opened.  The caller holds the node but not
  * the lock, because the file system may hang.  Ends with the server's own rights.
  */
 static void know_mount(struct nodes *ns, const struct node *n, struct node_mount *m)
@@ -194,8 +194,8 @@ static int mount_fd(struct nodes *ns, const struct node *n)
 
 /*
  * Thread: close the descriptors on the unused list.  The last close of a deleted file frees its
- * blocks, which is slow, so no request and no lock should wait for it.  The thread's rights do not
- * matter.
+ * blocks, which is slow, so no request and no lock should wait for it.  Closing needs no special
+ * rights.
  */
 static void *close_unused(void *arg)
 {
@@ -218,7 +218,8 @@ static void *close_unused(void *arg)
 	return NULL;
 }
 
-/* Return true if the unused list has room and a thread closes its descriptors.  With the lock. */
+/* Return true if the unused list has room and a thread closes its descriptors.  The caller holds
+ * the lock. */
 static bool may_put(struct nodes *ns)
 {
 	sigset_t all, before;
@@ -250,8 +251,8 @@ static void close_fd(struct nodes *ns, struct node *n)
 	n->fd = -1;
 }
 
-/* Have a node's descriptor closed if it can be opened again by handle; otherwise return false.
- * With the lock. */
+/* Put a node's descriptor on the unused list if the node can be opened again by handle; otherwise
+ * return false.  The caller holds the lock. */
 static bool put_away(struct nodes *ns, struct node *n)
 {
 	int fd = mount_fd(ns, n);
@@ -269,7 +270,7 @@ static bool put_away(struct nodes *ns, struct node *n)
 	return true;
 }
 
-/* Close descriptors of the nodes that were not used for longest.  With the lock. */
+/* Close descriptors of the least recently used nodes.  The caller holds the lock. */
 static void node_make_room(struct nodes *ns)
 {
 	unsigned left = MAKE_ROOM;
@@ -366,7 +367,8 @@ static void node_destroy(struct nodes *ns, struct node *n)
 	(void)pthread_mutex_destroy(&n->lock);
 }
 
-/* Unlock, and free the node if nobody knows or holds it.  With the lock. */
+/* Unlock, and free the node if neither the kernel nor an operation uses it.  The caller holds the
+ * lock. */
 static void unlock_put(struct nodes *ns, struct node *n)
 {
 	bool last = !n->lookups && !n->nr_holds && n != &ns->root;
@@ -419,9 +421,9 @@ static void insert(struct nodes *ns, struct node *n)
 }
 
 /*
- * Return true if a found node still is the inode of the descriptor, which the node then takes.  The
- * inode of a node without a descriptor may be gone and its number reused: such a node is lost.
- * With the lock.
+ * Return true if a found node still is the inode of the descriptor, which the node then takes over.
+ * A node without a descriptor does not keep its inode, so the number may have been reused: such a
+ * node is marked as lost.  The caller holds the lock.
  */
 static bool is_still(struct nodes *ns, struct node *n, int fd)
 {

@@ -29,32 +29,32 @@ enum node_told {
 };
 
 struct node {
-	struct node *next; /* in its bucket */
-	dev_t dev;         /* of the file system in the source */
+	struct node *next; /* next node in its hash bucket */
+	dev_t dev;         /* device number of the inode in the source */
 	ino_t ino;
 	uint64_t mnt; /* mount of the inode: two mounts may differ in rights */
 	mode_t type;  /* S_IFMT bits of the mode */
-	int fd;       /* O_PATH; -1: closed, and no operation holds the node */
+	int fd;       /* O_PATH descriptor; -1: closed, and no operation holds the node */
 	unsigned nr_holds;
-	struct list used;           /* on nodes->used */
-	struct file_handle *handle; /* set when fd was closed */
+	struct list used;           /* link on nodes->used */
+	struct file_handle *handle; /* opens the inode again; set when fd was closed */
 	bool lost;                  /* the inode's number was reused, so the node is in no bucket */
 	uint64_t lookups;
 	uint64_t number; /* inode number on the mount */
-	/* Name in the source: of a file of a set (set.h), under the set's lock; of a file of a
-	 * service, under lock. */
+	/* Name in the source.  For a set's file (set.h) under the set's lock, for a service's file
+	 * under lock. */
 	char *path;
 	struct service_node *remote; /* only for a storage service (service.h) */
 
-	/* Protects the members below; they are for regular files (backing.h). */
+	/* Protects the members below, which regular files use (backing.h). */
 	pthread_mutex_t lock;
 	struct stat told;        /* attributes in the last answer to the kernel; under lock */
 	enum node_told how_told; /* under lock */
-	atomic_uint nr_open;     /* changed under lock */
+	atomic_uint nr_open;     /* open files of the kernel; changed under lock */
 	atomic_uint nr_writers;  /* open files through which rings may write */
 	int32_t backing;         /* the kernel's number of the backing file; 0: no passthrough */
 	bool keeps_backing;      /* backing was made with fd, and lasts as long as fd */
-	struct timespec written; /* change time at the last close, to keep the kernel's cache */
+	struct timespec written; /* ctime at the last close: unchanged keeps the cache */
 	off_t size;
 };
 
@@ -62,13 +62,13 @@ struct node {
 
 #define NODE_MOUNTS 64u /* mounts whose nodes can be closed */
 
-/* A descriptor for opening handles of a mount; -1: impossible, or not known yet. */
+/* A descriptor by which handles of a mount can be opened; -1: impossible, or not known yet. */
 struct node_mount {
 	uint64_t mnt;
 	int fd;
 };
 
-#define NODE_UNUSED 1024u /* room of the list of descriptors to close */
+#define NODE_UNUSED 1024u /* most descriptors on the list to be closed */
 
 /* Called before the node's descriptor is closed: ends passthrough. */
 typedef void (*node_drop)(void *arg, struct node *n);
@@ -80,7 +80,7 @@ struct nodes {
 	struct node root;
 	struct node **buckets;
 	size_t nr_buckets, nr; /* nr_buckets is a power of two */
-	dev_t devs[NODE_DEVS]; /* devs[0] is the source's */
+	dev_t devs[NODE_DEVS]; /* numbered file systems; devs[0] is the source's */
 	unsigned nr_devs;
 
 	struct list used; /* open nodes, the most recently used last */
@@ -92,7 +92,7 @@ struct nodes {
 	/* Descriptors to be closed by the thread closer. */
 	int unused[NODE_UNUSED];
 	unsigned nr_unused;
-	pthread_cond_t put; /* signalled for a new descriptor, or the end */
+	pthread_cond_t put; /* signalled when a descriptor was added, or the thread must end */
 	pthread_t closer;
 	bool closes, ends;
 };
@@ -112,8 +112,8 @@ int node_get(struct nodes *ns, int fd, uint64_t mnt, const struct stat *st, stru
 
 /*
  * Hold a node and its descriptor until node_release(), even if the kernel forgets the node.  The
- * thread may lose a caller's rights here, so take them afterwards.  Return 0; -ESTALE if the inode
- * is gone; -errno.
+ * thread may change to the server's rights here, so take a caller's rights afterwards.  Return 0;
+ * -ESTALE if the inode is gone; -errno.
  */
 int node_hold(struct nodes *ns, struct node *n);
 void node_release(struct nodes *ns, struct node *n);
@@ -125,8 +125,8 @@ void node_tell(struct node *n, const struct stat *st);
 void node_tell_failed(struct node *n);
 
 /*
- * Return true if the kernel must forget the node's attributes: it may have others than *st, or, if
- * st is NULL, any.  After that the node counts as TOLD_NOTHING.
+ * Return true if the kernel must forget the node's attributes, because it may have others than *st,
+ * or any at all if st is NULL. After that the node counts as TOLD_NOTHING.
  */
 bool node_untell(struct node *n, const struct stat *st);
 
@@ -141,8 +141,9 @@ struct node *node_by_number(struct nodes *ns, uint64_t number);
 void node_put(struct nodes *ns, struct node *n, uint64_t lookups);
 
 /*
- * Return the number of an inode on the mount: its own number on the source's file system; on file
- * systems mounted below the source, that number with a number of the file system in the upper bits.
+ * Return an inode's number on the mount: on the source's own file system, the source's number; on
+ * file systems mounted below it, the source's number with a number of the file system in the upper
+ * bits.
  */
 uint64_t node_number(struct nodes *ns, dev_t dev, ino_t ino);
 

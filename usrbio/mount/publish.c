@@ -17,14 +17,14 @@ struct publication {
 	struct usrbio_name name;
 	struct usrbio_gdr gdr; /* device memory; secret */
 	uint64_t size;
-	bool ready;  /* the worker has it */
+	bool ready;  /* the worker has accepted it */
 	int process; /* pidfd of the publishing process, or -1 */
 	struct leftover memory;
 	struct user *user;
 	struct worker *worker;
 };
 
-/* Under the lock. */
+/* Add by to the user's numbers of links, rings and bytes.  The caller holds the lock. */
 static void publish_count(struct publication *p, int by)
 {
 	struct worker *w = p->worker;
@@ -58,18 +58,18 @@ static void publication_end(struct publication *p)
 	publication_free(p);
 }
 
-/* Under the lock: take it off the list. */
+/* Remove a publication from its list.  The caller holds the lock. */
 static void publish_take_off(struct publication *p)
 {
 	list_del(&p->link);
 	publish_count(p, -1);
 	p->user->used = now_ns();
-	/* Now: without publications the user's thread may end. */
+	/* Do this now: the user's thread may end when there are no publications. */
 	if (p->process >= 0)
 		user_unwatch(p->user, p->process);
 }
 
-/* The user's of that name, or else another's. */
+/* Return the user's publication of that name; if there is none, another user's; or NULL. */
 static struct publication *find_name(struct broker *b, uid_t uid, const char *name)
 {
 	struct publication *ret = NULL;
@@ -87,8 +87,8 @@ static struct publication *find_name(struct broker *b, uid_t uid, const char *na
 	return ret;
 }
 
-/* Return true if the user has a publication with that UUID; other users have workers of their
- * own. */
+/* Return true if the user has a publication with that UUID. Other users may have the same UUID,
+ * because their workers are separate. */
 static bool has_id(struct broker *b, uid_t uid, const uint8_t id[USRBIO_ID_LEN])
 {
 	struct list *e;
@@ -102,7 +102,7 @@ static bool has_id(struct broker *b, uid_t uid, const uint8_t id[USRBIO_ID_LEN])
 	return false;
 }
 
-/* Check the user's quota, under the lock. */
+/* Check the user's quota.  The caller holds the lock. */
 static int check_quota(const struct broker_quota *q, const struct publication *p)
 {
 	const struct worker *w = p->worker;
@@ -129,14 +129,14 @@ static int publish_reserve(struct broker *b, struct publication *p)
 	return err;
 }
 
-/* The process that published it, as a descriptor that tells its end; *ret is 0 for none. */
+/* Open a pidfd of the publishing process; *ret is its PID, or 0 if it is not visible. */
 static int open_process(struct publication *p, pid_t pid, pid_t *ret)
 {
 	pid_t process = pid ? caller_process(pid) : 0;
 	int err;
 
 	*ret = 0;
-	/* One in another PID namespace cannot be watched. */
+	/* A process in another PID namespace cannot be watched. */
 	if (!pid)
 		return 0;
 	if (process < 0)
@@ -174,13 +174,13 @@ static int hand_over(struct publication *p, int fd)
 	return err;
 }
 
-/* The worker has it: others may find it now. */
+/* Make a publication visible, because the worker has accepted it. */
 static int publish_show(struct broker *b, struct publication *p, struct broker_link *ret)
 {
 	int err = 0;
 
 	broker_lock(b);
-	/* The worker died meanwhile, and took it along. */
+	/* The worker died in between, and the publication was removed with it. */
 	if (list_empty(&p->link))
 		err = -EREMOTEIO;
 	else if (p->process >= 0)
@@ -230,7 +230,7 @@ static int mount_publish(struct broker *b, struct publication *p, const struct c
 	return err < 0 ? err : publish_show(b, p, ret);
 }
 
-/* The worker takes it, and then it is there for all of the user's processes. */
+/* Give a publication to the worker, then make it visible to all of the user's processes. */
 static int publish_to(struct broker *b, struct publication *p, const struct caller *c, int fd,
 		      struct broker_link *ret)
 {
@@ -242,7 +242,7 @@ static int publish_to(struct broker *b, struct publication *p, const struct call
 	if (!user_may_wait(u))
 		return -EBUSY;
 	p->user = u;
-	/* Once it is shown it may go at any time. */
+	/* Do not use p after this: a visible publication may be removed at any time. */
 	err = mount_publish(b, p, c, fd, ret);
 	user_waited(u);
 	return err;
@@ -317,7 +317,7 @@ static int claim(struct broker *b, struct publication *p, const struct caller *c
 	err = open_process(p, c->pid, &process);
 	if (err == 0)
 		err = device_check(&p->gdr, c, process, p->process);
-	/* CUDA's handle of imported memory is that of its owner. */
+	/* Imported memory has the owner's CUDA handle, which names the owner's process. */
 	if (err == -EPERM && p->process >= 0 && !usrbio_ipc_is_soft(p->gdr.ipc) && is_lent(b, p))
 		err = 0;
 	return err < 0 ? err : device_open(&p->gdr, c, process, p->process, ret_fd);
@@ -344,7 +344,7 @@ int broker_publish_device(struct broker *b, const struct caller *c, const char *
 
 /* -------------------------------------------------------------------- look */
 
-/* Copy what the user may see.  Under the lock. */
+/* Copy the parts that the user may see.  The caller holds the lock. */
 static int publish_look(const struct publication *p, uid_t uid, struct broker_link *ret)
 {
 	if (!p || !p->ready)
@@ -453,7 +453,8 @@ void publish_worker_gone(struct user *u, const struct worker *w)
 		if (p->worker != w)
 			continue;
 		publish_take_off(p);
-		/* The thread that publishes one looks after it until it is ready. */
+		/* Skip publications that are not ready: the publishing thread removes these itself
+		 * on failure. */
 		if (p->ready)
 			list_add_tail(&gone, &p->link);
 	}

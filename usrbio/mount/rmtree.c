@@ -12,12 +12,12 @@
 #include "usrbio/mount/fds.h"
 #include "usrbio/proto/plain.h"
 
-#define DEPTH_MAX 2048u /* each level uses a descriptor */
+#define DEPTH_MAX 2048u /* most nested directories; each open level uses a descriptor */
 
-/* A removal, and the directory that is emptied now. */
+/* A removal of a tree. */
 struct removal {
 	fuse_req_t req;
-	dev_t dev; /* the device that is not left */
+	dev_t dev; /* device of the tree; other file systems are not entered */
 	unsigned depth;
 };
 
@@ -59,8 +59,8 @@ static void rmtree_closedirp(DIR **d)
 }
 
 /*
- * Remove entries as long as there are any.  Others may create and remove some meanwhile, and the
- * caller may interrupt it.
+ * Remove entries until there are none.  Other programs may create and remove entries at the same
+ * time, and the caller may interrupt the removal.
  */
 static int empty(struct removal *r, DIR *d)
 {
@@ -106,7 +106,7 @@ static int remove_open_dir(struct removal *r, int at, const char *name)
 	return err;
 }
 
-/* Remove a directory, which is open meanwhile. */
+/* Remove a directory, and keep it open until it is removed. */
 static int remove_dir(struct removal *r, int at, const char *name)
 {
 	uid_t uid = fuse_req_ctx(r->req)->uid;
@@ -128,7 +128,8 @@ static int rmtree_remove_at(struct removal *r, int at, const char *name)
 	if (unlinkat(at, name, 0) == 0)
 		return 0;
 	err = -errno;
-	/* POSIX has EPERM for a directory, Linux EISDIR, or EPERM where it must not be removed. */
+	/* For a directory, POSIX specifies EPERM and Linux returns EISDIR, or EPERM if it must not
+	 * be removed. */
 	if (err == -EISDIR || err == -EPERM) {
 		int why = remove_dir(r, at, name);
 
@@ -138,7 +139,7 @@ static int rmtree_remove_at(struct removal *r, int at, const char *name)
 	return err;
 }
 
-/* The directory that holds the name, from the root of the source. */
+/* Open the directory that holds a name, from the root of the source. */
 static int rmtree_open_parent(const struct fs *fs, const char *path)
 {
 	struct open_how how = {
@@ -151,7 +152,8 @@ static int rmtree_open_parent(const struct fs *fs, const char *path)
 	return fd < 0 ? -errno : fd;
 }
 
-/* The path from the mount on, without slashes at its ends, or NULL. */
+/* Return the path relative to the mount, without slashes at its ends; NULL if it is not below the
+ * mount. */
 static char *rmtree_beneath(const struct fs *fs, const char *path)
 {
 	size_t len = strlen(fs->opts->dir);
@@ -283,7 +285,7 @@ int rmtree_node(fuse_req_t req, const struct node *n)
 	r = removal(req, &st);
 	if (err == 0)
 		err = empty(&r, d);
-	/* A directory that was moved meanwhile stays, empty. */
+	/* If another program has moved the directory, the empty directory stays. */
 	if (err == 0)
 		err = rmtree_find_name(fd, parent, &st, path, &name);
 	if (err < 0)

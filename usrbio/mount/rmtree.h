@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Removing a directory with everything in it, at once. */
+/* Remove a directory with everything in it, within one request. */
 #ifndef MOUNT_RMTREE_H
 #define MOUNT_RMTREE_H
 
 #include "usrbio/mount/fs.h"
 
 /*
- * A call that removes or moves begins.  Such calls take long, and wait for locks of directories
- * that others' operations hold, so a user has a few of them under way, and some threads are left.
- * 0, and then remover_end(); -EBUSY.
+ * Begin a call that removes or moves.  Such calls take long, and wait for directories that other
+ * operations have locked, so their number is limited for each user, and some threads stay free.
+ * Return 0, and later call remover_end(); or -EBUSY.
  */
 int remover_begin(struct fs *fs, uid_t uid);
 void remover_end(struct fs *fs, uid_t uid);
@@ -17,10 +17,10 @@ void remover_end(struct fs *fs, uid_t uid);
  * Remove the file, link or directory that an absolute path beneath the mount names.  The thread has
  * the caller's rights.  No link is followed, and no other file system is entered.
  *
- * Return: 0; -EINVAL for a path that is not beneath the mount, or names it itself; -EPERM in the
- * virtual tree; -EXDEV for another file system; -ELOOP for a link on the way, or directories
- * nested too deep; -EMFILE when the user has his share of descriptors; -EINTR; what unlink(2) and
- * rmdir(2) say: then a part of it may be gone.
+ * Return: 0; -EINVAL for a path that is not beneath the mount, or is the mount point; -EPERM in the
+ * virtual tree; -EXDEV for another file system; -ELOOP for a link inside the path, or for
+ * directories nested too deep; -EMFILE if the user has used up the share of descriptors; -EINTR;
+ * errors of unlink(2) and rmdir(2). After an error a part of the tree may be removed.
  */
 int rmtree(fuse_req_t req, const char *path);
 
@@ -30,10 +30,11 @@ int rmtree(fuse_req_t req, const char *path);
  */
 int rmtree_at(fuse_req_t req, int dir, const char *name, bool tree);
 
-/* Remove an open directory, wherever it lies by now.  -EPERM for the root of the mount. */
+/* Remove an open directory under its current name.  Return -EPERM for the root of the mount. */
 int rmtree_node(fuse_req_t req, const struct node *n);
 
-/* The kernel forgets a name in a directory: it is another one's, or nobody's. */
+/* Make the kernel forget a name in a directory, because the name was removed or refers to another
+ * file now. */
 void rmtree_forget(struct fs *fs, int dir, const char *name);
 
 #endif

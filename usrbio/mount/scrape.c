@@ -15,7 +15,7 @@
 
 #define CLIENTS 8u
 #define ASK_NS (5 * NSEC_PER_SEC)   /* time within which a request must arrive */
-#define TAKE_NS (10 * NSEC_PER_SEC) /* time within which the answer must be taken */
+#define TAKE_NS (10 * NSEC_PER_SEC) /* time within which the client must read the answer */
 #define LEAVE_NS NSEC_PER_SEC       /* time within which the client must close the socket */
 #define HEAD_LEN 256u
 #define POLL_MS 1000
@@ -109,7 +109,8 @@ static void scrape_tell(struct client *c)
 	c->at += (size_t)n;
 	if (c->at < c->len)
 		return;
-	/* Read what else the client sent, or it would get a reset instead of the answer. */
+	/* Read the rest of the client's bytes: otherwise the client would get a reset instead of
+	 * the answer. */
 	(void)shutdown(c->fd, SHUT_WR);
 	c->state = LEAVES;
 	c->until = now_ns() + LEAVE_NS;
@@ -147,7 +148,8 @@ static void scrape_welcome(struct scrape *s)
 	struct client *c;
 
 	if (fd < 0) {
-		/* Without descriptors the socket stays readable. */
+		/* Pause: without free descriptors the socket stays readable, and accept(2) fails
+		 * again. */
 		if (errno == EMFILE || errno == ENFILE)
 			(void)usleep(POLL_MS * 10);
 		return;
@@ -234,7 +236,7 @@ static void *scrape_run(void *arg)
 
 /* --------------------------------------------------------------------- life */
 
-/* Signals are for libfuse's threads. */
+/* Start the thread with all signals blocked: they are for libfuse's threads. */
 static int scrape_start_thread(struct scrape *s)
 {
 	sigset_t all, was;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A thread that answers who asks for the numbers of the mount: GET /metrics over a socket.
+ * A thread that serves the mount's metrics: GET /metrics over a socket.
  *
- * Whoever may open the socket may send anything, nothing, or take no answer: he has a few bytes, a
- * few seconds, and keeps nobody else waiting.
+ * A client may send anything or nothing, or may not read the answer.  So each client gets a limited
+ * number of bytes and some seconds, and delays no other client.
  */
 #ifndef MOUNT_SCRAPE_H
 #define MOUNT_SCRAPE_H
@@ -12,12 +12,13 @@
 
 struct scrape;
 
-/* path: of the socket; NULL: by the mount point.  0 or -errno as listen_open(). */
+/* Start the thread.  path: of the socket; NULL: a name computed from the mount point.  Return 0, or
+ * -errno as listen_open(). */
 int scrape_start(struct fs *fs, const char *path, struct scrape **ret);
 
 const char *scrape_path(const struct scrape *s);
 
-/* NULL is accepted. */
+/* Stop the thread; s may be NULL. */
 void scrape_stop(struct scrape *s);
 
 #endif

@@ -9,12 +9,12 @@
 #include "base/thread.h"
 #include "usrbio/mount/log.h"
 
-#define WAIT_NS (10 * NSEC_PER_SEC)  /* for a line */
-#define RETRY_NS (10 * NSEC_PER_SEC) /* from a request's start: broken connections are replaced */
+#define WAIT_NS (10 * NSEC_PER_SEC)  /* longest wait for a free line */
+#define RETRY_NS (10 * NSEC_PER_SEC) /* from a request's start, to replace broken connections */
 #define PAUSE_NS (50 * NSEC_PER_MSEC)
-#define USER_LINES (SERVICE_LINES / 2) /* most lines of a user at a time */
+#define USER_LINES (SERVICE_LINES / 2) /* most lines that one user may use at a time */
 
-/* Wait for a change; false at the deadline.  Under the lock. */
+/* Wait for a change; return false at the deadline.  The caller holds the lock. */
 static bool await_change(struct service *s, uint64_t until)
 {
 	const struct timespec ts = { .tv_sec = (time_t)(until / NSEC_PER_SEC),
@@ -34,7 +34,7 @@ static bool user_may_take(const struct service *s, uid_t uid)
 	return nr < USER_LINES;
 }
 
-/* A free line, one with a connection if there is one; or NULL. */
+/* Return a free line, preferably a connected one; or NULL. */
 static struct service_line *any_free(struct service *s)
 {
 	struct service_line *found = NULL;
@@ -48,7 +48,7 @@ static struct service_line *any_free(struct service *s)
 	return found;
 }
 
-/* Under the lock. */
+/* Return a free line that the user may take, or NULL.  The caller holds the lock. */
 static struct service_line *line_free(struct service *s, uid_t uid, unsigned home, bool must)
 {
 	if (!user_may_take(s, uid))
@@ -109,7 +109,7 @@ static int line_connect(struct service *s, struct service_line *l)
 	return ends ? -EIO : 0;
 }
 
-/* Close the handles that wait for it, and give the line back. */
+/* Close the handles that wait for this line to be free, then free the line. */
 static void line_give(struct service *s, struct service_line *l)
 {
 	(void)pthread_mutex_lock(&s->lock);
@@ -140,7 +140,8 @@ void service_drop(struct service *s, unsigned line, uint64_t epoch, uint32_t han
 		if (kept)
 			l->closes[l->nr_closes++] = handle;
 		else
-			/* The server closes all of a connection's handles with it. */
+			/* Drop the list of handles: at the end of the connection the server closes
+			 * them. */
 			remote_talk_stop(l->talk);
 	} else {
 		mine = false;
@@ -154,7 +155,7 @@ void service_drop(struct service *s, unsigned line, uint64_t epoch, uint32_t han
 
 /* -------------------------------------------------------------------- run */
 
-/* Wait before another connection is tried; false: no more. */
+/* Wait before connecting again; return false if the request has no time left for that. */
 static bool line_pause(struct service *s, uint64_t until)
 {
 	uint64_t at = now_ns() + PAUSE_NS;
@@ -170,7 +171,7 @@ static bool line_pause(struct service *s, uint64_t until)
 	return goes_on;
 }
 
-/* Return true for an error of the connection that another one may not have. */
+/* Return true for an error of a connection that may not occur on a new one. */
 static bool service_may_pass(int err)
 {
 	return err == -ECONNRESET || err == -ECONNREFUSED || err == -EPIPE || err == -ENOENT;
@@ -239,7 +240,7 @@ int service_stat(struct service *s, uid_t uid, const char *path, struct wire_att
 		 uint64_t *ret_boot)
 {
 	uint8_t payload[WIRE_ATTR_LEN];
-	/* The empty name is no name of a STAT. */
+	/* STAT does not accept an empty name. */
 	const char *name = *path ? path : ".";
 	struct service_ask a = {
 		.q = { .op = WIRE_STAT },
@@ -290,7 +291,7 @@ void service_done(struct service *s)
 	(void)pthread_mutex_destroy(&s->lock);
 }
 
-/* The module for TLS lies beside the library, which is loaded to find it. */
+/* Return an address in libpenstock, by which its folder, that of the TLS module, is found. */
 const void *remote_tls_near(void)
 {
 	void *lib = dlopen("libpenstock.so.0", RTLD_LAZY | RTLD_LOCAL);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Attributes of files of a storage service, and what the protocol has no request for. */
+/* Attributes of files of a storage service, and operations that the protocol lacks. */
 #include "usrbio/mount/service.h"
 
 #define ALL_TIMES                                                              \
 	(FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_ATIME_NOW | FUSE_SET_ATTR_MTIME | \
 	 FUSE_SET_ATTR_MTIME_NOW)
 
-/* Owner, mode and times are the server's, and no request changes them. */
+/* Check that owner, mode and times do not change: the protocol has no request for that. */
 static int check_fixed(struct fs *fs, struct node *n, const struct stat *st, int set)
 {
 	struct stat now;
@@ -20,7 +20,7 @@ static int check_fixed(struct fs *fs, struct node *n, const struct stat *st, int
 	    (set & FUSE_SET_ATTR_GID && st->st_gid != now.st_gid) ||
 	    (set & FUSE_SET_ATTR_MODE && (st->st_mode & 07777) != (now.st_mode & 07777)))
 		return -EPERM;
-	/* A change of size brings its time along. */
+	/* Accept new times together with a new size, which changes the time anyway. */
 	return set & ALL_TIMES && !(set & FUSE_SET_ATTR_SIZE) ? -EPERM : 0;
 }
 
@@ -49,7 +49,8 @@ static void service_do_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name
 	(void)fuse_reply_err(req, fs_of(req)->service->read_only ? EROFS : EPERM);
 }
 
-/* The kernel does without these from the first answer on: EOPNOTSUPP, or in its own way. */
+/* After the first answer ENOSYS the kernel sends no such request any more: calls get EOPNOTSUPP, or
+ * the kernel's own result. */
 static void no_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 {
 	(void)ino;

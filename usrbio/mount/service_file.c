@@ -26,10 +26,10 @@ void service_changed(struct node *n, uint64_t boot)
 }
 
 /*
- * Note for which start of the server a ring writes.  The worker has its own connection, so the
- * mount asks for the server's current start before the write.  That is the start of the write or an
- * earlier one, so a sync by a later start fails, as it must.  A write that ended during a sync
- * counts for the start that synced it.
+ * Record the server's boot id for a ring's write.  The worker has its own connection, so the mount
+ * gets the current boot id before the write.  The write then has that id or a later one, so a sync
+ * after a restart fails, as it must.  A write that ended during a sync is recorded with the id of
+ * that sync.
  */
 void service_ring_writes(struct fs *fs, struct node *n, bool ends)
 {
@@ -47,7 +47,7 @@ void service_ring_writes(struct fs *fs, struct node *n, bool ends)
 	(void)pthread_mutex_unlock(&n->lock);
 	if (!clean || ends)
 		return;
-	/* Without an answer use start 0, which makes every sync fail. */
+	/* If the server does not answer, record boot id 0, which makes every sync fail. */
 	if (service_path(n, path) < 0 ||
 	    service_stat(fs->service, fs_caller(), path, &a, &boot) < 0)
 		boot = 0;
@@ -141,7 +141,8 @@ static unsigned home_of(const struct node *n)
 	return service_home(n->ino);
 }
 
-/* Return a line with a handle of a file whose name is gone; SERVICE_LINES if there is none. */
+/* Return a line that has a handle of a file whose name was removed; SERVICE_LINES if there is
+ * none. */
 static unsigned line_with(struct service *s, const struct service_file *f)
 {
 	unsigned i;
@@ -223,8 +224,8 @@ static uint32_t service_how(int flags)
 	case O_RDONLY:
 		return WIRE_O_READ;
 	case O_WRONLY:
-		/* Reading is needed too: the kernel reads a page before a mapping writes part of
-		 * it. */
+		/* Open it for reading too: before a mapping writes part of a page, the kernel reads
+		 * the page. */
 		return WIRE_O_WRITE;
 	default:
 		return WIRE_O_READ | WIRE_O_WRITE;
@@ -292,7 +293,7 @@ static void service_forget_open(struct node *n, const struct service_file *f)
 		(void)atomic_fetch_sub(&n->nr_writers, 1);
 	(void)pthread_mutex_lock(&n->lock);
 	n->nr_open--;
-	/* The file's time after its writes is unknown, so drop the cache at the next open. */
+	/* The file's mtime after its writes is unknown, so drop the cache at the next open. */
 	if (f->how & WIRE_O_WRITE)
 		n->size = -1;
 	(void)pthread_mutex_unlock(&n->lock);
@@ -471,7 +472,7 @@ static void service_do_create(fuse_req_t req, fuse_ino_t parent, const char *nam
 	}
 	broker_tell(op.fs->broker, ctx->uid);
 	fi->fh = out.fh;
-	/* No caching if rings may write to the file. */
+	/* Do not let the kernel cache attributes if rings may write to the file. */
 	e.attr_timeout = fs_attr_timeout(op.fs, n);
 	node_tell(n, &e.attr);
 	if (fuse_reply_create(req, &e, fi) < 0) {
@@ -496,7 +497,7 @@ static void service_do_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_in
 	(void)fuse_reply_err(req, 0);
 }
 
-/* TLS protects the bytes, and bytes that stay on the machine need no checksum. */
+/* Return true unless TLS protects the bytes or they stay on the machine. */
 static bool needs_crc(const struct service *s)
 {
 	return !s->server.tls && !net_addr_is_local(&s->server.addr);

@@ -89,7 +89,7 @@ struct stat service_attr(struct fs *fs, const struct wire_attr *a)
 	};
 }
 
-/* Set a node's path and attributes, which may be another file's. */
+/* Set a node's path and attributes; the inode number may now be another file's. */
 static int set_node(struct node *n, const char *path, const struct wire_attr *a)
 {
 	int err = 0;
@@ -159,7 +159,7 @@ static bool is_node(struct node *n, const struct wire_attr *a)
 	return same;
 }
 
-/* A handle of a file whose name is gone: its attributes are still available by the handle. */
+/* Attributes of a file whose name was removed, by an open handle. */
 struct handle_stat {
 	unsigned line;
 	uint64_t epoch;
@@ -318,8 +318,8 @@ static int listing_add(struct service_listing *l, const char *name, size_t len, 
 	return 0;
 }
 
-/* Hash an inode number from directory and name: entries have none before a look-up, but it must
- * not change. */
+/* Make an inode number by hashing directory and name: the protocol's entries have none, but the
+ * number must not change. */
 static uint64_t entry_number(const struct service_listing *l, const char *name, size_t len)
 {
 	uint64_t h = l->dir->number;

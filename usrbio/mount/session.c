@@ -21,7 +21,7 @@
 
 /* -------------------------------------------------------------- in between */
 
-/* Note the kernel's abilities from FUSE_INIT. */
+/* Record the kernel's features from FUSE_INIT. */
 static void saw_init(struct fs *fs, const struct fuse_in_header *in, const void *arg, size_t len)
 {
 	const struct fuse_init_in *init = arg;
@@ -35,7 +35,7 @@ static void saw_init(struct fs *fs, const struct fuse_in_header *in, const void 
 		fs->flags[1] = init->flags2;
 }
 
-/* Add to libfuse's answer to FUSE_INIT. */
+/* Add features to libfuse's answer to FUSE_INIT. */
 static void extend_init(struct fs *fs, struct fuse_init_out *out)
 {
 	out->flags |= fs->flags[0] & FUSE_HANDLE_KILLPRIV_V2;
@@ -110,8 +110,8 @@ static ssize_t io_read(int fd, void *buf, size_t size, void *userdata)
 }
 
 /*
- * Return true if the thread's current rights do not matter at the operation's begin: it takes the
- * caller's first (op_begin_as()), or needs none.
+ * Return true if the thread may begin the operation with its current rights: the operation then
+ * takes the caller's rights (op_begin_as()), or needs none.
  */
 static bool begins_with_any_rights(const struct fuse_in_header *in)
 {
@@ -191,7 +191,7 @@ static ssize_t io_writev(int fd, struct iovec *iov, int count, void *userdata)
 		if (count > 1 && iov[1].iov_len >= sizeof(struct fuse_init_out) && !out->error)
 			extend_init(fs, iov[1].iov_base);
 	}
-	/* Notifications are no answer to a request. */
+	/* Notifications have no request, so do not count them. */
 	if (!out->unique)
 		return writev(fd, iov, count);
 	bytes = bytes_of(out, iov, count);
@@ -206,8 +206,8 @@ static ssize_t io_splice_send(int fdin, off_t *offin, int fdout, off_t *offout, 
 	ssize_t n = splice(fdin, offin, fdout, offout, len, flags);
 
 	(void)userdata;
-	/* Only answers without an error come here; if this write fails, libfuse sends an error
-	 * by the other call. */
+	/* Only successful answers come here; if this write fails, libfuse sends an error by the
+	 * other function. */
 	if (n > 0)
 		counts_end(0, (uint64_t)n - sizeof(struct fuse_out_header));
 	return n;
@@ -219,8 +219,8 @@ static void do_init(void *userdata, struct fuse_conn_info *conn)
 {
 	(void)userdata;
 	/*
-	 * Limit of the kernel's own concurrent reads, such as read-ahead, for all users together:
-	 * with a low limit, one user's slow file could occupy all of them.
+	 * Allow many background requests of the kernel, such as read-ahead: the limit is for all
+	 * users together, so one user's slow file could use up a low limit.
 	 */
 	conn->max_background = UINT16_MAX;
 	conn->congestion_threshold = UINT16_MAX;
@@ -338,7 +338,8 @@ static bool forgets(struct fs *fs)
 	return any;
 }
 
-/* Answer the kernel's requests while session_forget() runs: the other threads have ended. */
+/* Answer the kernel's requests until session_forget() has returned, because the other threads have
+ * ended. */
 static void end_forgetting(struct fs *fs)
 {
 	struct fuse_buf buf = { 0 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The session with the kernel.  libfuse does most of it.  This adds what its version 3.14 lacks:
- * O_TMPFILE, FUSE passthrough, and set-user-ID bits that the source clears itself.
+ * The session with the kernel.  libfuse implements most of it.  These functions add what libfuse
+ * 3.14 lacks: O_TMPFILE, FUSE passthrough, and leaving it to the source to clear set-user-ID bits.
  */
 #ifndef MOUNT_SESSION_H
 #define MOUNT_SESSION_H

@@ -20,7 +20,7 @@
 #include "usrbio/mount/set_private.h"
 
 #define AGAIN_MS 10u
-#define STAT_TRIES 4u /* tries of a stat call that finds the file moved */
+#define STAT_TRIES 4u /* most tries of stat(2) on a file that keeps moving */
 
 static bool set_owns(const char *source)
 {
@@ -69,7 +69,8 @@ static int mirror_entry(struct set_source *s, unsigned root, int dir, const char
 	if (len)
 		path[len++] = '/';
 	memcpy(path + len, name, name_len);
-	/* Append a name, because name_make_parent() makes only the directories above it. */
+	/* Append a dummy name, because name_make_parent() makes only the directories above the last
+	 * name. */
 	memcpy(path + len + name_len, "/x", 3);
 	fd = name_make_parent(s->set->roots[s->tree].fd, s->set->roots[root].fd, path, &base);
 	path[len + name_len] = '\0';
@@ -85,7 +86,7 @@ static int mirror_entry(struct set_source *s, unsigned root, int dir, const char
 	return mirror(s, root, fd, path, len + name_len);
 }
 
-/* Make the subdirectories of a directory in the tree.  Takes over fd. */
+/* Make the subdirectories of a root's directory in the tree.  Takes over fd. */
 static int mirror(struct set_source *s, unsigned root, int fd, char *path, size_t len)
 {
 	DIR *d = fdopendir(fd);
@@ -204,8 +205,7 @@ static int set_source_open(struct fs *fs, int *ret_root_fd, struct stat *ret_roo
 
 static void set_source_begin(struct fs *fs)
 {
-	/* Ask for a number first: the first file system's inode numbers are mapped without
-	 * hashing. */
+	/* Use the first number here: its inode numbers are mapped without hashing. */
 	(void)node_number(&fs->nodes, SET_DEV, 1);
 }
 
@@ -241,8 +241,8 @@ static void point(struct node *n, int fd)
 
 	if (fstat(n->fd, &now) < 0 || fstat(fd, &st) < 0 || now.st_ino != st.st_ino ||
 	    now.st_dev != st.st_dev)
-		/* Concurrent users of the descriptor get one file or the other; both have the
-		 * same bytes. */
+		/* Other threads that use the descriptor at this moment get the old or the new copy,
+		 * which have the same bytes. */
 		(void)dup3(fd, n->fd, O_CLOEXEC);
 	(void)close(fd);
 }
@@ -325,8 +325,8 @@ static int set_created(struct fs *fs, int fd, struct node *dir, const char *name
 /* ------------------------------------------------------------------- nodes */
 
 /*
- * Find the file's current place.  Return 0, also for a file without a name; -errno if the search
- * failed.  With set->lock.
+ * Find the current place of a node's file.  Return 0, also if the file has no name any more; -errno
+ * if the search failed.  With set->lock.
  */
 static int find_node(struct fs *fs, struct node *n)
 {
@@ -366,7 +366,7 @@ static void set_refresh(struct fs *fs, struct node *n)
 	(void)pthread_mutex_unlock(&fs->set->lock);
 }
 
-/* Stat again if the file moved between set_refresh() and the call. */
+/* Get attributes; repeat if the file moved between set_refresh() and stat(2). */
 static int set_stat(struct fs *fs, struct node *n, struct stat *ret)
 {
 	int err = fs_stat_plain(fs, n, ret);
@@ -424,7 +424,7 @@ static int set_hold(struct fs *fs, struct node *n)
 	return r;
 }
 
-/* Open a file as file_open(), and keep it from moving until the descriptor is closed. */
+/* Open a file as file_open() does, and keep it from moving until the descriptor is closed. */
 static int set_open_file(struct fs *fs, struct node *n, int flags)
 {
 	int held = set_hold(fs, n), fd;
@@ -432,8 +432,8 @@ static int set_open_file(struct fs *fs, struct node *n, int flags)
 	if (held < 0)
 		return held;
 	fd = file_open(fs, n, flags);
-	/* Cannot fail because of the mover: held has a shared lock, so nobody has the exclusive
-	 * one. */
+	/* This cannot fail because of the mover: held has a shared lock, so the mover has no
+	 * exclusive lock. */
 	if (fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) < 0) {
 		int err = -errno;
 
@@ -445,8 +445,8 @@ static int set_open_file(struct fs *fs, struct node *n, int flags)
 		return fd;
 	(void)pthread_mutex_lock(&fs->set->lock);
 	if (n->path) {
-		/* Tell readers the file's place before a write: a killed mover may not have done
-		 * so. */
+		/* Before a write, tell readers where the file is: a killed mover may not have told
+		 * them. */
 		if ((flags & O_ACCMODE) != O_RDONLY)
 			set_moved(fs->set->set, n->path);
 		set_note_access(fs->set, n->path);

@@ -42,7 +42,8 @@ void set_flush_accesses(struct set_source *s)
 	int r = s->nr_accesses ? write_accesses(s) : 0;
 
 	s->flushed_ns = now_ns();
-	/* The catalogue is in use: write them with later ones, if there is room. */
+	/* Another process uses the catalogue: keep the accesses for the next write, if there is
+	 * room. */
 	if (r == -EWOULDBLOCK && s->nr_accesses < SET_ACCESSES)
 		return;
 	if (r < 0)
@@ -131,11 +132,12 @@ static int create_file(struct set_source *s, const char *path, const struct new_
 }
 
 /*
- * Under the lock.  -EWOULDBLOCK: again later.
+ * Create a file, or find an existing one, in one transaction: otherwise another process could
+ * create the file on another root in between.  Return -EWOULDBLOCK to be called again later.  The
+ * caller holds the lock.
  *
- * In one transaction, or another process could make the file on another root between the look and
- * the creation.  A crash before the commit leaves a file whose creation nobody was told of; the
- * next scan or lookup adds it to the catalogue.
+ * A crash before the commit leaves a file whose creation was not answered; the next scan or lookup
+ * adds the file to the catalogue.
  */
 static int create_or_find(struct set_source *s, const char *path, const struct new_file *f)
 {
@@ -160,7 +162,8 @@ static int create_or_find(struct set_source *s, const char *path, const struct n
 	(void)close(fd);
 	if (made)
 		(void)change_unlink_all(s->set, path, 0, UINT_MAX);
-	/* Somebody made it since the kernel looked, which looks again at ESTALE. */
+	/* Another process created the file after the kernel's lookup; at ESTALE the kernel looks it
+	 * up again. */
 	return err < 0 ? err : f->how & O_EXCL ? -EEXIST : -ESTALE;
 }
 

@@ -22,7 +22,7 @@ struct set_access {
 struct set_source {
 	struct tier_set *set;
 	pthread_mutex_t lock;
-	unsigned tree; /* number of the root that is the tree */
+	unsigned tree; /* index of the root that is the tree */
 	char tree_path[PATH_MAX];
 	size_t tree_len;
 	/* Opens that are not in the catalogue yet; under lock. */
@@ -31,8 +31,8 @@ struct set_source {
 	uint64_t flushed_ns;
 };
 
-/* Make the path in the set of a name in a directory; "": of the directory itself.  Return 0 or
- * -errno. */
+/* Make the path in the set of a name in a directory; with name "" that of the directory itself.
+ * Return 0 or -errno. */
 int set_path(const struct set_source *s, const struct node *dir, const char *name,
 	     char ret[TIER_NAME_SIZE]);
 

@@ -82,7 +82,7 @@ const struct source_ops source_dir = {
 
 const struct source_ops *source_of(const char *name)
 {
-	/* The directory comes last, because it accepts every name. */
+	/* The directory is last, because it accepts every name. */
 	static const struct source_ops *const kinds[] = { &source_set, &source_service,
 							  &source_dir };
 	size_t i = 0;

@@ -3,8 +3,8 @@
  * The kinds of sources of a mount: a directory, a set of tiers (set.h), a directory of a storage
  * service (service.h).
  *
- * This table has all differences between them: names.c, attr.c, dir.c and file.c know no kind by
- * name.  Members may be NULL only where noted.
+ * This table has all differences between them: names.c, attr.c, dir.c and file.c do not know kinds
+ * by name.  Members may be NULL only if their comment says so.
  */
 #ifndef MOUNT_SOURCE_H
 #define MOUNT_SOURCE_H
@@ -37,14 +37,14 @@ struct source_ops {
 	 * directories print the error first.
 	 */
 	int (*open)(struct fs *fs, int *ret_root_fd, struct stat *ret_root);
-	/* Called once nodes exist.  May be NULL. */
+	/* Called when nodes exist.  May be NULL. */
 	void (*begin)(struct fs *fs);
 	/* Called when the mount ends: make calls that wait for the source return soon.  May be
 	 * NULL. */
 	void (*stop)(struct fs *fs);
 	/* Close everything that the kernel left open, after its last request. */
 	void (*close_files)(struct fs *fs);
-	void (*close)(struct fs *fs); /* may be NULL */
+	void (*close)(struct fs *fs); /* Close the source.  May be NULL. */
 
 	/* Called when an operation on the node begins; the node is held.  May be NULL. */
 	void (*refresh)(struct fs *fs, struct node *n);
@@ -66,13 +66,13 @@ struct source_ops {
 	int (*create)(struct fs *fs, const struct node *dir, const struct new_file *f);
 	int (*created)(struct fs *fs, int fd, struct node *dir, const char *name,
 		       struct fuse_entry_param *ret);
-	/* Keep a file unchanged while its attributes change, until the returned descriptor is
+	/* Keep a file in its place while its attributes change, until the returned descriptor is
 	 * closed.  May be NULL. */
 	int (*hold)(struct fs *fs, struct node *n);
 	/* Called after owner or mode of a directory changed.  May be NULL. */
 	void (*dir_changed)(struct fs *fs, const struct node *n);
 
-	/* Called before a ring writes to a file, and after that (ends).  May be NULL. */
+	/* Called before a ring writes to a file, and with ends after the write.  May be NULL. */
 	void (*written)(struct fs *fs, struct node *n, bool ends);
 
 	/* Let rings of that user name an open file.  Call broker_tell() next. */

@@ -13,7 +13,7 @@
 #define SAYS_LEN 4096u
 #define SAYS_PAUSE_US 1000
 #define USER_END_NS (3 * NSEC_PER_SEC) /* time for an idle worker to end */
-#define SWEEP_NS NSEC_PER_SEC          /* time from the end of a client to the sweep */
+#define SWEEP_NS NSEC_PER_SEC          /* time from a client's end to removing its memory */
 
 static int watch_fd(const struct user *u, int fd, uint64_t what)
 {
@@ -206,7 +206,7 @@ static void end_idle_worker(struct user *u)
 	u->has_sems = worker_unref(w);
 }
 
-/* Mark the thread as ended.  With the broker's lock. */
+/* Mark the thread as ended.  The caller holds the broker's lock. */
 static void thread_ends(struct user *u)
 {
 	closep(&u->epfd);
@@ -240,7 +240,7 @@ static bool end_idle(struct user *u)
 static void *user_run(void *arg)
 {
 	struct user *u = arg;
-	uint64_t sweep_at = 0; /* ns; 0: no client has ended */
+	uint64_t sweep_at = 0; /* ns; time to remove leftover memory; 0: no client has ended */
 	struct epoll_event ev;
 	eventfd_t calls;
 
@@ -248,9 +248,9 @@ static void *user_run(void *arg)
 		int n = epoll_wait(u->epfd, &ev, 1, user_wait_ms(u, sweep_at));
 
 		/*
-		 * A killed client leaves memory that it had not published yet, or had withdrawn.
-		 * Idle ends are also a time to sweep: some clients publish nothing before they are
-		 * killed.
+		 * A killed client leaves memory that was not published yet, or not any more.  Also
+		 * remove leftovers when the worker has been idle, because some clients are killed
+		 * before they publish anything.
 		 */
 		if (n == 0 || (sweep_at && sweep_at <= now_ns())) {
 			(void)leftover_sweep(u->uid);
@@ -342,7 +342,7 @@ static int new_worker(struct user *u, const struct caller *c, struct worker **re
 	struct worker *w = any_worker(u);
 	int err;
 
-	/* The worker does not answer, but its end may not have been noticed yet. */
+	/* The worker does not answer; its end may not have been noticed yet. */
 	if (w) {
 		forget_worker(u, w);
 		worker_unref(w);
@@ -351,7 +351,8 @@ static int new_worker(struct user *u, const struct caller *c, struct worker **re
 	if (err < 0)
 		return err;
 	err = worker_start(c, u->has_sems ? u->sem : NULL, &w);
-	/* The old names are taken: anybody can see them and use them while no worker has them. */
+	/* Another process has taken the old names: anybody can see them, and use them while no
+	 * worker has them. */
 	if (err == -EEXIST && u->has_sems)
 		err = worker_start(c, NULL, &w);
 	u->has_sems = false;

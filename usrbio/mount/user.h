@@ -29,22 +29,22 @@ struct user {
 	struct list link, in_bucket;
 	uid_t uid;
 	struct broker *b;
-	pthread_mutex_t start;    /* held while a worker starts, and while it learns of files;
-				   * the first lock */
+	pthread_mutex_t start;    /* held while a worker starts, and while it is told of files;
+				   * taken before all other locks */
 	atomic_uint nr_waits;     /* server threads that wait for the worker */
-	struct worker *worker;    /* or NULL; under the broker's lock */
-	struct list told, untold; /* files that the worker knows, and others */
+	struct worker *worker;    /* the user's worker, or NULL; under the broker's lock */
+	struct list told, untold; /* files that the worker knows, and files that it does not know */
 	struct list cached[USER_CACHED]; /* hash by number: files of told that the kernel caches */
 	struct list closed;              /* files of which the worker must be told that they are
 					  * closed */
 	/* The thread's epoll descriptor and eventfd, -1 without a thread; under the broker's
 	 * lock. */
 	int epfd, wake;
-	atomic_bool ends; /* tells the thread to end */
+	atomic_bool ends; /* true: the thread must end */
 	uint64_t used;    /* last use of the worker, ns */
 
-	/* The next worker gets the semaphore names of one that ended because it was idle, so
-	 * that programs do not notice.  Under start. */
+	/* The next worker gets the semaphore names of a worker that ended because it was idle, so
+	 * that programs need not notice.  Under start. */
 	bool has_sems;
 	char sem[USRBIO_PRIORITIES][USRBIO_SHM_NAME_MAX];
 	struct log_site says; /* rate limit for the workers' output */
@@ -57,7 +57,7 @@ struct user {
 
 /*
  * Most threads of the server that wait for one user's worker, which the user may stop.  Further
- * calls fail, or leave the work to the waiting threads.
+ * calls fail, or leave their work to these threads.
  */
 #define USER_WAITS 32u
 
@@ -72,7 +72,7 @@ struct broker {
 	struct list buckets[BROKER_BUCKETS]; /* users, by uid */
 	unsigned nr_workers;
 	unsigned nr_threads;       /* running threads of users */
-	pthread_cond_t thread_end; /* signalled when one ends */
+	pthread_cond_t thread_end; /* signalled when a thread of a user ends */
 	uint64_t next;             /* index of the next publication, handle of the next file */
 };
 

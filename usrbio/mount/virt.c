@@ -30,7 +30,7 @@
 
 #define VIRT ((fuse_ino_t)-2)
 #define RMRF ((fuse_ino_t)-3)
-#define DONE ((fuse_ino_t)-4) /* of a link in rm-rf or set-conf, which does not persist */
+#define DONE ((fuse_ino_t)-4) /* inode of a link in rm-rf or set-conf, which does not persist */
 #define GET_CONF ((fuse_ino_t)-5)
 #define SET_CONF ((fuse_ino_t)-6)
 #define CONF(index) ((fuse_ino_t)-16 - (index))
@@ -41,8 +41,8 @@
 
 /*
  * Per-user inodes of directories in which making a link may be slow, because a worker starts or a
- * tree is removed: the kernel locks the directory until then, so another user must have another
- * inode.  Names are looked up each time, so each user finds the own inode.
+ * tree is removed: the kernel locks the directory until then, so each user needs a separate inode.
+ * Names are looked up each time, so each user finds the user's own inode.
  */
 #define USER_DIRS (UINT64_C(1) << 63)
 static const fuse_ino_t user_dirs[] = { IOVS, RMRF };
@@ -193,7 +193,7 @@ static void virt_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *
 
 /* ------------------------------------------------------------------- names */
 
-/* Reply with an entry.  The kernel does not cache it, because each user sees other links. */
+/* Reply with an entry.  The kernel must not cache it, because users see different links. */
 static void reply_entry(fuse_req_t req, int err, const struct stat *st)
 {
 	struct fuse_entry_param e = { .ino = inode_for(st->st_ino, uid_of(req)), .attr = *st };
@@ -396,7 +396,8 @@ static int virt_remove_tree(fuse_req_t req, const char *target)
 
 static void virt_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
 {
-	/* The kernel needs an entry for the new link.  A command leaves no link. */
+	/* The kernel needs an entry for the new link, but a command leaves no link: return one that
+	 * does not persist. */
 	struct stat st = { .st_ino = DONE, .st_mode = S_IFLNK | 0777, .st_nlink = 1 };
 
 	parent = common(parent);

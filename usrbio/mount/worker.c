@@ -3,12 +3,12 @@
  * penstock-worker SOCKET SOCKET TALLY SEMAPHORE SEMAPHORE SEMAPHORE UID
  *
  * Executes the rings of one user of a mount, as that user.  The broker starts it and sends it
- * files, shared memory and rings (link.h).  Its counters are in the memory of descriptor TALLY.
+ * files, shared memory and rings (link.h). Its counters are in the memory of descriptor TALLY.
  *
- * Each priority has watchers.  One of them waits for the semaphore that clients post.  It then
- * executes the requests itself, because waking another thread takes longer than a small request.
- * If posts recently came while it was working, it lets another watcher wait before it begins longer
- * work.
+ * Each priority has watchers.  One of them waits for the semaphore that clients post.  After a post
+ * this watcher executes the requests itself, because waking another thread takes longer than a
+ * small request.  If recent posts came while it was working, it has another watcher wait before it
+ * begins longer work.
  */
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -35,7 +35,7 @@
 
 #define DRAIN_NS NSEC_PER_SEC
 #define SEM_MODE 0600
-#define SPIN_NS 20000u /* time for which a watcher polls before it sleeps, ns */
+#define SPIN_NS 20000u /* time for which a watcher polls before sleeping, ns */
 #define MUCH_NS 30000u /* amount of work before which another watcher takes over waiting, ns */
 #define WATCHERS_MAX 4u
 #define CROSSED_MAX 16u
@@ -43,14 +43,14 @@
 /* A file, buffer or ring that the broker sent. */
 struct thing {
 	struct list link;
-	struct list watched; /* a ring: on watch->rings */
+	struct list watched; /* a ring's link on watch->rings */
 	uint64_t handle;
 	enum link_op op; /* LINK_*_ADD */
 	struct server_file *file;
 	struct server_buffer *buffer;
 	struct pst_mem *mem;
 	struct server_ring *ring;
-	struct watch *watch; /* a ring's */
+	struct watch *watch; /* watch of a ring */
 	void *map;
 	size_t size;
 };
@@ -104,7 +104,7 @@ static void worker_await(struct watch *w)
 	w->crossed = crossed ? MIN(w->crossed + 2, CROSSED_MAX) : w->crossed - !!w->crossed;
 }
 
-/* Serve rings that may have entries.  Return true if the caller still is the waiting watcher. */
+/* Serve rings that may have entries.  Return true if the caller is still the watcher that waits. */
 static bool serve_rings(struct watch *w)
 {
 	bool waits = true, alone = !w->crossed;
@@ -113,7 +113,7 @@ static bool serve_rings(struct watch *w)
 
 	(void)atomic_fetch_add(&w->at_work, 1);
 	(void)pthread_rwlock_rdlock(&w->lock);
-	/* If there is only one ring, the thread that serves it finds later entries. */
+	/* If there is only one ring, the thread that serves it also finds later entries. */
 	alone |= w->rings.next == w->rings.prev;
 	list_for_each (e, &w->rings) {
 		struct server_ring *r = list_entry(e, struct thing, watched)->ring;
@@ -159,7 +159,7 @@ static int open_sem(const char *name, sem_t **ret)
 	*ret = mmap(NULL, sizeof(sem_t), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (*ret == MAP_FAILED)
 		return -errno;
-	/* Initialise: glibc's clients read in there that the semaphore is shared. */
+	/* Initialise the semaphore: glibc's clients read there that it is shared. */
 	return sem_init(*ret, 1, 0) < 0 ? -errno : 0;
 }
 
@@ -192,7 +192,7 @@ static int start_watchers(struct watch *w)
 	return err;
 }
 
-/* Prefer writers, which readers that come again and again would starve. */
+/* Prefer writers: readers that lock again and again would starve them. */
 static int init_lock(pthread_rwlock_t *lock)
 {
 	pthread_rwlockattr_t attr;
@@ -439,9 +439,9 @@ static int worker_serve(int sock)
 }
 
 /*
- * Make the kernel write back and drop its cache of these ranges.  Otherwise old pages could
- * overwrite them later, or hide them from a reader that sees the completion.  Returns soon if the
- * broker is gone.
+ * Make the kernel write back and drop its cache of these ranges.  Otherwise it could write old
+ * pages back later, or show them to a reader after the completion.  Returns soon if the broker has
+ * ended.
  */
 static void writes(const struct server_range *ranges, unsigned nr)
 {
@@ -515,9 +515,9 @@ static int drop_capabilities(void)
 
 /*
  * Become the user's process.  No other process of the user may trace or inspect it, because it may
- * have files that one of them opened and others may not open.  Before this nobody can trace it,
- * because it was root's and has not called exec since.  If the server runs as the user, the user
- * could trace the server instead, so nothing needs protection.
+ * have files that one process of the user opened and others may not open.  Before this call nobody
+ * can trace the worker, because it ran as root and has not called exec since.  If the server runs
+ * as the user, the user could trace the server instead, so there is nothing to protect.
  */
 static int become_user(const char *text)
 {

@@ -26,17 +26,17 @@
 #define ANSWER_MS 3000
 #define DEVICE_MS 30000 /* time for loading a vendor's library and creating a context, ms */
 #define END_MS 3000
-#define STOPPED_MS 5 /* interval for checking whether a silent worker is stopped, ms */
+#define STOPPED_MS 5 /* interval for checking whether a worker is stopped, ms */
 #define ENV_MAX 64u
 
 #define ERRNO_MAX 4095
 #define SAYS_MAX 512u
-#define END_TEXT_MS 1000 /* time from the socket's end to the end of the process, ms */
+#define END_TEXT_MS 1000 /* longest time from the socket's end to the process' end, ms */
 
 /* Steps of starting a worker; the log has their names. */
 enum step { STEP_PREPARE, STEP_FORK, STEP_GROUPS, STEP_EXEC, STEP_HELLO };
 
-/* The report of a child that could not become a worker. */
+/* The message of a child that could not become a worker. */
 struct failure {
 	int32_t step, err;
 };
@@ -50,9 +50,9 @@ struct start {
 	gid_t gid;
 	gid_t *groups;
 	size_t nr_groups;
-	int socks[2]; /* for answers and for reports */
+	int socks[2]; /* worker's ends: for answers, and for reports */
 	int tally;
-	int null;             /* /dev/null */
+	int null;             /* descriptor of /dev/null */
 	int says[2], fail[2]; /* pipes: standard error; a struct failure */
 	struct failure why;
 };
@@ -115,7 +115,8 @@ static void worker_proc_become(const struct start *s)
 			       syscall(SYS_setresgid, s->gid, s->gid, s->gid) < 0))
 		worker_proc_give_up(s, STEP_GROUPS);
 	(void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-	/* Detach from the terminal and the log: whoever can trace the worker could use them. */
+	/* Detach from the terminal and the log: a process that can trace the worker could use
+	 * them. */
 	(void)setsid();
 	(void)dup2(s->null, STDIN_FILENO);
 	(void)dup2(s->null, STDOUT_FILENO);
@@ -189,7 +190,7 @@ static int worker_proc_prepare(struct start *s, struct worker *w, const struct c
 		s->argv[4 + p] = w->sem[p];
 	pick_env(s->env);
 	s->null = open("/dev/null", O_RDWR | O_CLOEXEC);
-	/* Non-blocking: neither end may wait for the other. */
+	/* Non-blocking, so that neither end waits for the other. */
 	if (s->null < 0 || pipe2(s->says, O_CLOEXEC | O_NONBLOCK) < 0 ||
 	    pipe2(s->fail, O_CLOEXEC | O_NONBLOCK) < 0)
 		return -errno;
@@ -231,7 +232,7 @@ static int worker_proc_receive(struct worker *w, int ms, struct link_msg *ret)
 	return link_recv(w->sock, ret, NULL) > 0 ? 0 : -EREMOTEIO;
 }
 
-/* Return an answer's result as 0 or -errno, whatever number the worker sent. */
+/* Return an answer's result as 0 or -errno, even if the worker sent another number. */
 static int result_of(const struct link_msg *answer)
 {
 	if (answer->result > 0)
@@ -407,7 +408,7 @@ static void worker_proc_destroy(struct worker *w)
 {
 	char path[USRBIO_SHM_NAME_MAX + 8];
 
-	closep(&w->sock); /* makes the worker end */
+	closep(&w->sock); /* Close the socket, which makes the worker end. */
 	worker_proc_reap(w);
 	if (w->listens) {
 		(void)shutdown(w->heard, SHUT_RDWR);

@@ -20,7 +20,7 @@ struct worker {
 
 	pthread_mutex_t lock; /* held for a question and its answer */
 	int sock;
-	atomic_bool dead; /* does not answer */
+	atomic_bool dead; /* the worker does not answer any more */
 	int heard;        /* socket for reports: link_listen() */
 	bool listens;     /* a thread receives reports */
 	pthread_t listener;
@@ -31,11 +31,11 @@ struct worker {
 	/* Under the broker's lock. */
 	unsigned nr_links, nr_rings;
 	uint64_t bytes;
-	struct usrbio_sum sum; /* accepted sums of its counters */
+	struct usrbio_sum sum; /* sums of its counters that were accepted */
 };
 
 /*
- * Start a worker for the caller's user.  sems: names of its semaphores; NULL: make new names.
+ * Start a worker for the caller's user.  sems: names for its semaphores; NULL: make new names.
  * Return 0 with a reference in *ret; -errno, with the cause in the log.
  */
 int worker_start(const struct caller *c, char (*sems)[USRBIO_SHM_NAME_MAX], struct worker **ret);

@@ -11,7 +11,7 @@ int usrbio_id_new(uint8_t ret_id[USRBIO_ID_LEN])
 	uint8_t id[USRBIO_ID_LEN];
 	ssize_t n;
 
-	/* 16 bytes are never read in part. */
+	/* getrandom(2) returns 16 bytes whole or not at all. */
 	do
 		n = getrandom(id, sizeof(id), 0);
 	while (n < 0 && errno == EINTR);

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #define USRBIO_ID_LEN 16
-#define USRBIO_ID_TEXT 37 /* with its terminating 0 */
+#define USRBIO_ID_TEXT 37 /* characters of a UUID's text, with its NUL */
 
 /* Create a random UUID, version 4.  Return 0 or -errno of getrandom(2). */
 int usrbio_id_new(uint8_t ret_id[USRBIO_ID_LEN]);

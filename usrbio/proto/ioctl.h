@@ -37,7 +37,7 @@ struct usrbio_move {
 	char name[USRBIO_ENTRY_NAME_MAX];
 	uint64_t to; /* inode number of the directory that gets the name */
 	char to_name[USRBIO_ENTRY_NAME_MAX];
-	uint8_t to_trash; /* not a bool, because any value may arrive */
+	uint8_t to_trash; /* 0 or 1; not a bool, because other processes may send any value */
 };
 
 struct usrbio_remove {
@@ -50,7 +50,7 @@ struct usrbio_remove {
 #define USRBIO_IOC_PATH_OFFSET _IOR('h', 1, uint32_t)
 #define USRBIO_IOC_MAGIC _IOR('h', 2, uint32_t)
 #define USRBIO_IOC_VERSION _IOR('h', 3, uint32_t)
-#define USRBIO_IOC_REMOVE_TREE _IOR('h', 10, uint32_t) /* the open directory itself */
+#define USRBIO_IOC_REMOVE_TREE _IOR('h', 10, uint32_t) /* removes the open directory itself */
 #define USRBIO_IOC_FSYNC _IOR('h', 11, uint32_t)
 #define USRBIO_IOC_HARDLINK _IOW('h', 12, struct usrbio_hardlink)
 #define USRBIO_IOC_PUNCH _IOW('h', 13, struct usrbio_punch)

@@ -4,10 +4,10 @@
  *
  * For CUDA memory they are CUDA's IPC handle; only its PID word is interpreted here.  For memory of
  * libpenstock's software device they have the PID at the same offset, and name a descriptor of that
- * process.  Any process that may inspect it can open the descriptor again.
+ * process.  Any process that may inspect that process can open the descriptor again.
  *
- * Whoever knows a CUDA handle can open the memory.  So these bytes are never logged, and copies are
- * wiped.
+ * Any process that knows a CUDA handle can open the memory.  So these bytes are never logged, and
+ * copies are wiped.
  */
 #ifndef PST_USRBIO_IPC_H
 #define PST_USRBIO_IPC_H
@@ -20,8 +20,8 @@
 
 /* A descriptor of another process, and its file. */
 struct usrbio_soft {
-	uint8_t uuid[16]; /* of the software device */
-	pid_t pid;        /* the PID as the process itself sees it */
+	uint8_t uuid[16]; /* UUID of the software device */
+	pid_t pid;        /* PID of the process in its own PID namespace */
 	int fd;
 	uint64_t size; /* bytes of the allocation */
 	uint64_t dev, ino;

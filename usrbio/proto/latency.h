@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Latency histogram: each bucket's upper end is twice that of the previous bucket. */
+/* A histogram of latencies: the upper end of each bucket is twice that of the bucket before. */
 #ifndef PST_USRBIO_LATENCY_H
 #define PST_USRBIO_LATENCY_H
 

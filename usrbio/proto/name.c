@@ -52,7 +52,7 @@ static int parse_priority(const char **p, struct usrbio_name *n)
 	case 'n':
 		n->priority = USRBIO_NORMAL;
 		break;
-	default: /* normal; the caller refuses any other letter */
+	default: /* normal priority; the caller refuses any other letter */
 		n->priority = USRBIO_NORMAL;
 		return 0;
 	}
@@ -99,7 +99,7 @@ static int parse_attr(const char **p, struct usrbio_name *n)
 		return usrbio_number(p, 2, UINT64_MAX, &n->flags) == 0 ? FLAGS : -EINVAL;
 	case 'g':
 		return parse_device(p, n) == 0 ? GDR : -EINVAL;
-	default: /* includes a terminating 0: nothing after it is read */
+	default: /* Any other byte, also a NUL, so nothing after the text is read. */
 		return -EINVAL;
 	}
 }

@@ -17,7 +17,7 @@
 #define SEM_PREFIX "hf3fs-submit-ios."
 #define SEM_FILE "sem." /* prefix of sem_open(3)'s files */
 
-/* Read a small file of /proc as text; cut what does not fit.  Return its length or -errno. */
+/* Read a small file of /proc as text, truncated to fit.  Return its length or -errno. */
 static int owner_read_text(const char *path, char *buf, size_t len)
 {
 	_cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -66,8 +66,8 @@ static void owner_mix(uint64_t *hash, const void *data, size_t len)
 
 /*
  * Return true if this machine lacks the file: old kernels have no time namespaces, some sandboxes
- * no boot_id.  No process of the machine has it then, so all still agree on the place.  After any
- * other error this process could look like one of another place.
+ * no boot_id.  No process of the machine has it then, so all compute the same place.  After other
+ * errors, this process could compute another place than the others.
  */
 static bool is_missing(int r)
 {
@@ -194,11 +194,11 @@ int usrbio_owner_alive(const struct usrbio_owner *owner)
 	(void)snprintf(path, sizeof(path), "/proc/%d/stat", owner->pid);
 	r = read_process(path, &p);
 	if (r < 0) {
-		/* /proc may hide processes; kill(2) knows them all. */
+		/* /proc may hide processes, but kill(2) finds them all. */
 		return kill(owner->pid, 0) < 0 && errno == ESRCH ? 0 : -EACCES;
 	}
 	if (p.start != owner->start)
 		return 0;
-	/* A first thread that ended is a zombie while other threads live. */
+	/* If only the first thread has ended, the process is a zombie with more than one thread. */
 	return p.state != 'X' && (p.state != 'Z' || p.threads > 1);
 }

@@ -25,8 +25,8 @@ struct usrbio_owner {
 };
 
 /*
- * Describe this process; call this again after fork().  Return: 0; -EXDEV if /proc belongs to
- * another PID namespace; -errno without /proc.  After an error processes cannot be told apart.
+ * Describe this process; call this again after fork(). Return: 0; -EXDEV if /proc belongs to
+ * another PID namespace; -errno without /proc.  After an error owners cannot be compared.
  */
 int usrbio_owner_self(struct usrbio_owner *ret);
 

@@ -87,8 +87,9 @@ static bool is_trusted(const struct stat *st)
 }
 
 /*
- * Check the marker.  Return 1; 0 if it is missing, or empty because its maker was killed; -EEXIST
- * for a file with another text; -EPERM for a file that others may have written; -errno.
+ * Check the marker.  Return 1; 0 if it is missing, or empty because the process that made it was
+ * killed; -EEXIST for a file with another text; -EPERM for a file that others may have written;
+ * -errno.
  */
 static int has_marker(int virt)
 {
@@ -255,7 +256,7 @@ static int remove_iovs(int virt)
 	r = usrbio_plain_sweep(iovs);
 	if (r < 0)
 		return r;
-	/* Nobody can publish any more after this: publishing needs a name in the directory. */
+	/* After this nobody can publish, because publishing needs a name in the directory. */
 	if (unlinkat(virt, IOVS, AT_REMOVEDIR) < 0 && errno != ENOENT)
 		return errno == ENOTEMPTY || errno == EEXIST ? -EBUSY : -errno;
 	return 0;
@@ -299,7 +300,8 @@ int usrbio_plain_remove(const char *dir)
 
 /* -------------------------------------------------------------------- find */
 
-/* Return true for errors of the process, which say nothing about the directory. */
+/* Return true for errors of this process, such as a lack of memory, which say nothing about the
+ * directory. */
 static bool is_want(int r)
 {
 	return r == -EMFILE || r == -ENFILE || r == -ENOMEM;
@@ -331,7 +333,8 @@ int usrbio_plain_find(const char *path, char ret_dir[PATH_MAX])
 	if ((size_t)snprintf(dir, sizeof(dir), "%s", path) >= sizeof(dir))
 		return -ENAMETOOLONG;
 	while ((r = plain_is_plain(dir)) == 0 || r == -EPERM) {
-		/* A directory planted by others must not hide a valid one above it. */
+		/* Continue the search: a directory planted by others must not hide a valid one
+		 * above it. */
 		if (r == -EPERM && !refused[0])
 			strcpy(refused, dir);
 		slash = strrchr(dir, '/');

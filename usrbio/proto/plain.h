@@ -79,8 +79,8 @@ struct usrbio_users {
 	pid_t pids[USRBIO_USERS]; /* living processes, each once, in no order */
 	unsigned nr_pids;         /* number of entries of pids */
 	unsigned hidden;          /* number of names whose owner cannot be seen from here */
-	unsigned others;          /* number of names without an owner */
-	char other[USRBIO_USERS][NAME_MAX + 1]; /* the first of them */
+	unsigned others;          /* number of names that contain no owner */
+	char other[USRBIO_USERS][NAME_MAX + 1]; /* the first names without an owner */
 };
 
 /* List the processes.  Return 0 or -errno. */

@@ -22,7 +22,7 @@ void usrbio_sem_post(sem_t *sem)
 {
 	uint64_t *word = sem_word_of(sem);
 
-	/* A full semaphore is already posted. */
+	/* If the semaphore has its largest value, it is already posted. */
 	if ((uint32_t)__atomic_load_n(word, __ATOMIC_RELAXED) >= SEM_VALUE_MAX)
 		return;
 	if (__atomic_fetch_add(word, 1, __ATOMIC_SEQ_CST) >= WAITER)
@@ -55,7 +55,7 @@ void usrbio_sem_wait(sem_t *sem, uint64_t until_ns)
 	struct timespec ts = { .tv_sec = (time_t)(until_ns / NSEC_PER_SEC),
 			       .tv_nsec = (long)(until_ns % NSEC_PER_SEC) };
 
-	/* Count as a waiter: otherwise the other side does not wake anybody. */
+	/* Count as a waiter: otherwise the other side's post wakes nobody. */
 	(void)__atomic_fetch_add(word, WAITER, __ATOMIC_SEQ_CST);
 	(void)syscall(SYS_futex, word, FUTEX_WAIT_BITSET, 0, &ts, NULL, FUTEX_BITSET_MATCH_ANY);
 	(void)__atomic_fetch_sub(word, WAITER, __ATOMIC_SEQ_CST);

@@ -2,10 +2,10 @@
 /*
  * Semaphores in memory that another process can write to.
  *
- * glibc's calls read the futex operation from the semaphore, and end the process if the kernel
- * refuses an invalid one.  These functions use the same memory, so either side may be glibc's, but
- * only its first word: the value in the lower half and the number of waiters in the upper half,
- * glibc's layout on 64-bit little-endian machines since 2.21.
+ * glibc's calls take the futex operation from the semaphore's memory, and end the process if the
+ * kernel refuses it.  These functions use the same memory, so the other side may use glibc's, but
+ * only its first 8 bytes: the value in the lower half and the number of waiters in the upper half,
+ * which is glibc's layout on 64-bit little-endian machines since 2.21.
  */
 #ifndef PST_USRBIO_SEM_H
 #define PST_USRBIO_SEM_H
@@ -14,8 +14,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Increment the semaphore and wake a waiter.  The memory must stay mapped, or a fault be handled
- * by the caller. */
+/* Increment the semaphore and wake a waiter.  The memory must stay mapped, or the caller must
+ * handle the fault. */
 void usrbio_sem_post(sem_t *sem);
 
 /*

@@ -3,8 +3,8 @@
  * Poll memory for a short time before sleeping.
  *
  * Waking a sleeping thread takes longer than a small request.  So each side of a ring polls for
- * some microseconds while the other side answers that fast.  After polls that found nothing, polls
- * are skipped, at last all but one in SPIN_SKIP_MAX.  Nobody polls while more threads run than the
+ * some microseconds while the other side answers that fast.  If polls find nothing, later waits
+ * skip polling, at most SPIN_SKIP_MAX in a row.  Nobody polls while more threads run than the
  * machine has CPUs.
  */
 #ifndef PST_USRBIO_SPIN_H
@@ -17,11 +17,11 @@
 
 /* Recent results of polling; all zero at first.  Used by one thread at a time. */
 struct spin {
-	uint32_t in_vain;   /* about the number of consecutive polls that found nothing: this
-			     * many are skipped next */
+	uint32_t in_vain;   /* about the number of consecutive polls that found nothing; as many
+			     * polls are skipped next */
 	uint32_t skip;      /* polls still to be skipped */
 	uint64_t looked_ns; /* time of the last measurement of contention, ns */
-	bool contended;     /* its result */
+	bool contended;     /* result of that measurement */
 };
 
 /* Poll at least once and for at most ns nanoseconds.  Return true if came() did. */

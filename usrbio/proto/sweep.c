@@ -29,7 +29,7 @@ enum whose {
 struct entry {
 	enum whose whose;
 	struct usrbio_owner owner;
-	char shm[USRBIO_SHM_NAME_MAX]; /* name of the memory, with its owner; "" if it has none */
+	char shm[USRBIO_SHM_NAME_MAX]; /* name of the link's memory; "" without an owner */
 };
 
 static void sweep_closedirp(DIR **d)
@@ -156,7 +156,8 @@ static bool take_away(int iovs, const char *name, struct entry *ret)
 		return false;
 	if (ret->whose == DEAD)
 		return unlinkat(iovs, aside, 0) == 0;
-	/* Rename it back unless the name exists again; some file systems lack RENAME_NOREPLACE. */
+	/* Rename it back, unless the name was made again; some file systems lack
+	 * RENAME_NOREPLACE. */
 	if (renameat2(iovs, aside, iovs, name, RENAME_NOREPLACE) < 0 && errno != EEXIST)
 		(void)renameat(iovs, aside, iovs, name);
 	(void)unlinkat(iovs, aside, 0);

@@ -8,7 +8,8 @@ static uint64_t tally_add(uint64_t a, uint64_t b)
 	return a + b < a ? UINT64_MAX : a + b;
 }
 
-/* Return the sum of a number over all lanes.  Another process wrote it; the caller checks it. */
+/* Return the sum of a counter over all lanes.  Another process writes the lanes, so the caller
+ * checks the sum. */
 static uint64_t lanes(const struct usrbio_tally *t, unsigned what)
 {
 	uint64_t sum = 0;

@@ -15,7 +15,7 @@
 
 #include "usrbio/proto/latency.h"
 
-#define TALLY_LANES 8u /* an executor counts in a lane of its own */
+#define TALLY_LANES 8u /* number of lanes; each executor counts in a separate lane */
 #define TALLY_PATHS 16u
 
 enum tally {

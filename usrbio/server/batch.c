@@ -6,7 +6,7 @@ void batch_init(struct batch *b, int32_t depth, uint64_t timeout_ns)
 	*b = (struct batch){ .depth = depth, .timeout_ns = timeout_ns, .due = BATCH_NEVER };
 }
 
-/* Return true if a partial batch has waited long enough. */
+/* Return true if a partial batch has waited for its timeout. */
 static bool waited(struct batch *b)
 {
 	uint64_t now;

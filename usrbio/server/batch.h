@@ -25,7 +25,7 @@ void batch_init(struct batch *b, int32_t depth, uint64_t timeout_ns);
  */
 uint32_t batch_next(struct batch *b, uint32_t nr, uint32_t room);
 
-/* Return true if nr entries could be a batch now. */
+/* Return true if nr entries could be a batch at this moment. */
 static inline bool batch_more(const struct batch *b, uint32_t nr)
 {
 	return nr && (b->depth <= 0 || nr >= (uint32_t)b->depth);

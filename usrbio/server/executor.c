@@ -141,8 +141,8 @@ bool executor_is_shared(const struct executor *ex, const struct server_ring *r)
 	       (ex->runner.taken && r->runner.taken);
 }
 
-/* Move the bytes of started requests.  Return false if the runner had to give all of them back
- * because they wait for room. */
+/* Move the bytes of started requests.  Return false if the runner gave all of them back because
+ * there is no room for them. */
 static bool move_started(struct executor *ex, struct runner *h, bool did)
 {
 	bool any = h->first;
@@ -173,7 +173,7 @@ static bool executor_is_wanted(struct executor *ex)
 	return atomic_load_explicit(&ex->wanted, memory_order_relaxed);
 }
 
-/* Make a client's passes for its ring. */
+/* Make passes on a client's thread, for its ring. */
 static bool help_passes(struct executor *ex, struct server_ring *r)
 {
 	uint64_t before = r->runner.nr_taken;
@@ -259,8 +259,8 @@ enum server_help executor_help(struct executor *ex, struct server_ring *r)
 	if (!--r->nr_helpers && unlikely(r->ending))
 		(void)pthread_cond_broadcast(&ex->quiet);
 	(void)pthread_mutex_unlock(&ex->lock);
-	/* A client that found the lock taken sleeps and relies on this thread, because the
-	 * executor's thread may be in a short sleep: wake that. */
+	/* A client that found the lock taken sleeps and relies on the lock's holder, this thread.
+	 * The executor's thread may be in a short sleep, so wake it. */
 	if (unlikely(atomic_load(&ex->kicked) && atomic_load(&ex->state) != EXECUTOR_AWAKE))
 		executor_wake(ex);
 	return did;
@@ -288,7 +288,7 @@ void executor_serve(struct executor *ex, struct server_ring *r)
 	}
 	r->nr_helpers++;
 	if (h->taken) {
-		/* The holder of the lock will find the ring on the list. */
+		/* The holder of the lock finds the ring on the list. */
 		executor_run(ex, r);
 	} else {
 		runner_take(h, true);
@@ -304,8 +304,8 @@ void executor_serve(struct executor *ex, struct server_ring *r)
 		executor_wake(ex);
 }
 
-/* Check requests again that name a removed object and that no runner holds: each then finds
- * another object or fails.  Return true if there was one. */
+/* Check again the requests that name a removed object and that no runner holds: each then finds
+ * another object or fails.  Return true if there was such a request. */
 static bool check_again(struct executor *ex, const struct server_file *f,
 			const struct server_buffer *b)
 {
@@ -336,7 +336,8 @@ void executor_forget(struct executor *ex, const struct server_file *f,
 	runners_await(ex);
 	any |= check_again(ex, f, b);
 	executor_publish(ex);
-	/* Requests that waited for these may start now, and these with another file. */
+	/* Waiting requests may start now: these with another file, and those that waited for
+	 * these. */
 	if (any)
 		executor_wake(ex);
 }
@@ -349,7 +350,7 @@ static bool work_for_clients(struct executor *ex)
 	struct list *e, *n;
 	bool did = false;
 
-	/* A taken runner stays on the list. */
+	/* Skip a runner that another thread has taken. */
 	list_for_each_safe (e, n, &ex->runners) {
 		struct runner *h = list_entry(e, struct runner, link);
 
@@ -374,8 +375,9 @@ static bool work_with(struct executor *ex, struct runner *h, struct server_ring 
 }
 
 /*
- * Make passes with the lender's runner, for requests that may block when they start; only for its
- * own ring, because the runner ends with the ring.  Then make passes with the thread's own runner.
+ * First make passes with the lender's runner, for requests that may block when they start; only for
+ * the lender's own ring, because the runner ends with that ring.  Then make passes with the
+ * thread's own runner.
  */
 bool executor_work(struct executor *ex)
 {
@@ -405,7 +407,7 @@ void executor_leave(struct executor *ex)
 	(void)pthread_mutex_unlock(&ex->lock);
 }
 
-/* Start the thread with the program's signals blocked; the guard's SIGBUS must arrive. */
+/* Start the thread with the program's signals blocked, except SIGBUS, which the guard needs. */
 static int executor_start(struct executor *ex)
 {
 	sigset_t set, old;

@@ -41,7 +41,7 @@
 #define QUANTUM 32u                   /* most entries taken from a ring per turn */
 #define QUANTUM_FEW 4u                /* QUANTUM while rings of a higher priority are busy */
 #define QUANTUM_BYTES MIB(4)          /* most bytes of requests started per turn */
-#define RETRY_NS (10 * NSEC_PER_MSEC) /* retry interval if nothing wakes the thread */
+#define RETRY_NS (10 * NSEC_PER_MSEC) /* retry interval if no event will wake the thread */
 
 #define NO_ITEM UINT32_MAX
 
@@ -70,22 +70,22 @@ enum request_step {
 struct request {
 	struct list link; /* on executor->free, ring->waiting or ring->started */
 	struct server_ring *ring;
-	struct runner *runner; /* runner that started it; NULL before */
+	struct runner *runner; /* runner that started it; NULL: not started */
 	bool out;              /* the runner is moving it without the lock */
 	struct request *next;  /* next request of the runner */
 	uint32_t item;
 	struct usrbio_args args;
 	struct server_file *file;     /* NULL once the queue has the request */
 	struct server_buffer *buffer; /* NULL once the queue has the request */
-	struct pst_mem *mem;          /* NULL: not available yet */
+	struct pst_mem *mem;          /* memory for the request; NULL: not available yet */
 	uint64_t mem_off;
-	struct slot slot;       /* staging for a window; slot.stage NULL: none */
-	struct import *import;  /* import of the window; a reference while slot is used */
-	enum request_step step; /* set by the runner, as are the members up to detail */
+	struct slot slot;       /* host memory for a window; slot.stage NULL: none */
+	struct import *import;  /* import of the window, with a reference while slot is used */
+	enum request_step step; /* progress; the runner sets this and the members up to detail */
 	int64_t result;
 	uint32_t paths, why;
 	int32_t detail;
-	bool told; /* server_opts.writes is called for its writes */
+	bool told; /* server_opts.writes is called for the request's range */
 	dev_t dev; /* dev and ino identify the file, to find overlapping writes */
 	ino_t ino;
 };
@@ -96,7 +96,7 @@ struct server_ring {
 	bool for_read, forbid_holes;
 	enum usrbio_priority priority;
 
-	/* Written by clients, so on a cache line of its own. */
+	/* Written by clients, so it has a separate cache line. */
 	_Alignas(64) atomic_bool kicked; /* on executor->kicked */
 	struct server_ring *next_kicked;
 
@@ -106,14 +106,14 @@ struct server_ring {
 	struct list touched;           /* on executor->touched if completions must be published */
 	bool stalled;                  /* on executor->stalled: has work but no room */
 	bool ending, broken;
-	bool more; /* another batch was present at the last look */
+	bool more; /* another batch was present at the last check */
 
-	uint32_t sq_tail, cq_head; /* own copies of the server's markers */
+	uint32_t sq_tail, cq_head; /* private copies of the server's markers */
 	struct batch batch;
 	uint32_t batch_left; /* entries of the current batch not taken yet */
-	uint32_t batch_last; /* last item of that batch, or NO_ITEM */
+	uint32_t batch_last; /* last item of the current batch, or NO_ITEM */
 
-	struct item *items;  /* slots - 1 of them */
+	struct item *items;  /* slots - 1 items */
 	uint32_t nr_items;   /* items in use */
 	uint32_t free_item;  /* first of the chain of free items, or NO_ITEM */
 	uint32_t fresh_item; /* first item that was never used */
@@ -129,7 +129,7 @@ struct server_ring {
 
 enum executor_state {
 	EXECUTOR_AWAKE,
-	EXECUTOR_SLEEPS_BRIEFLY, /* wakes up soon by itself */
+	EXECUTOR_SLEEPS_BRIEFLY, /* sleeps, and wakes up soon by itself */
 	EXECUTOR_SLEEPS,         /* sleeps until the eventfd is written */
 };
 
@@ -139,7 +139,7 @@ struct executor {
 	_Atomic int state;                    /* enum executor_state */
 	atomic_uint wanted;                   /* threads that wait in executor_enter() */
 	atomic_bool stop;
-	atomic_bool came;       /* a client took entries recently */
+	atomic_bool came;       /* true: a client took entries recently */
 	atomic_bool left;       /* a client left work for the thread */
 	atomic_bool called;     /* the thread was called to share the work */
 	atomic_uint skip_calls; /* calls to skip: recent ones found no work */
@@ -165,7 +165,7 @@ struct executor {
 	unsigned nr_free;
 	bool call_thread;           /* the thread must continue a client's work */
 	uint64_t call_device;       /* device whose engine the thread must start */
-	struct server_ring *lender; /* ring to serve first, with its runner; or NULL */
+	struct server_ring *lender; /* ring to serve first, with its own runner; or NULL */
 	bool shares;                /* the thread was called and still works */
 	unsigned trust;             /* 0 to TRUST_MAX: how often clients help */
 	uint64_t wake_at;           /* when the sleeping thread wakes by itself, ns */
@@ -189,11 +189,12 @@ struct server {
 int executor_new(struct server *w, unsigned idx, struct executor **ret);
 struct executor *executor_free(struct executor *ex);
 
-/* Take the lock, except in helping passes: waits with priority over those. */
+/* Take the lock, with priority over helping passes.  Helping passes do not use this. */
 void executor_enter(struct executor *ex);
 void executor_leave(struct executor *ex);
 
-/* Read the clock if the executor counts: when entries are taken and when bytes were moved. */
+/* Read the clock, if the executor counts.  Called when entries are taken and when bytes were
+ * moved. */
 static inline void executor_clock(struct executor *ex)
 {
 	if (ex->lane)
@@ -218,19 +219,20 @@ bool executor_work(struct executor *ex);
 void *executor_main(void *arg);
 
 /*
- * Make a pass for all rings, or for one, with the caller's runner.  Never blocks on requests.
- * Releases the lock while bytes move.  Return true if anything happened.
+ * Make a pass for all rings, or for one, with the caller's runner.  Never blocks on requests; the
+ * lock is released while bytes move.  Return true if anything happened.
  */
 bool executor_pass(struct executor *ex, struct runner *h, struct server_ring *only);
 /* Help as a client: make passes for its ring. */
 enum server_help executor_help(struct executor *ex, struct server_ring *r);
-/* Serve a ring on a thread of the owner that was told of entries; leave what would block to
- * others. */
+/* Serve a ring on a thread of the owner that knows of new entries; leave requests that would block
+ * to other threads. */
 void executor_serve(struct executor *ex, struct server_ring *r);
 /* Return true if two runners work on the ring, or are about to. */
 bool executor_is_shared(const struct executor *ex, const struct server_ring *r);
 
-/* Forget a file or buffer: requests that wait for it find another one, or fail. */
+/* Forget a removed file or buffer: requests that name it and were not started find another one, or
+ * fail. */
 void executor_forget(struct executor *ex, const struct server_file *f,
 		     const struct server_buffer *b);
 
@@ -253,7 +255,7 @@ void ring_settle(struct request *q, int64_t result);
 void ring_publish(struct server_ring *r);
 /* Drop entries that were taken but not started. */
 void ring_drop(struct server_ring *r);
-/* Cancel requests that were started with a runner that nobody has taken. */
+/* Cancel requests that were started with that runner, which no thread has taken. */
 void ring_cancel(struct server_ring *r, const struct runner *h);
 
 /* ---------------------------------------------------------------- requests */
@@ -264,8 +266,8 @@ int request_check(struct request *q);
 
 /* Give the request to the runner.  Return false if it must wait. */
 bool request_start(struct request *q, struct runner *h);
-/* The calls of the runner, made without the lock.  The runner first tries requests that may be
- * tried; it prepares those for which that fails (REQUEST_AGAIN). */
+/* Calls of the runner, made without the lock.  The runner tries requests for which this is true,
+ * and prepares those whose try failed (REQUEST_AGAIN). */
 static inline bool request_may_try(const struct request *q)
 {
 	return q->ring->for_read && !q->ring->forbid_holes && !q->file->named &&

@@ -5,8 +5,8 @@
 #include "usrbio/server/table.h"
 
 /*
- * Find how much of a range may be read where holes are forbidden.  A hole that extends to the end
- * of the range cuts it short, like the end of the file.
+ * Find how much of a range may be read if holes are forbidden.  A hole that extends to the end of
+ * the range cuts the range short, like the end of the file.
  *
  * Return: 0 to @len bytes; -ENODATA for a hole with data after it in the range; -errno.
  */

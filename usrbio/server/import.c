@@ -10,19 +10,19 @@
 #include "base/thread.h"
 
 #define AGAIN_NS NSEC_PER_SEC /* time until a failed import is retried */
-#define DEVICES_MAX 64u       /* devices of one kind */
-#define LOOK_NS NSEC_PER_MSEC /* interval for checking whether requests have ended */
+#define DEVICES_MAX 64u       /* most devices of a kind that are tried */
+#define LOOK_NS NSEC_PER_MSEC /* interval for checking whether requests have ended, ns */
 
 struct import {
 	pthread_mutex_t lock;
 	pthread_cond_t quiet; /* signalled when a reference is dropped */
 	unsigned refs;
-	struct pst_grant grant; /* secret; this object owns its descriptor */
+	struct pst_grant grant; /* secret; its descriptor belongs to this object */
 	unsigned number;
-	struct pst_window *window; /* or NULL; constant */
-	struct pst_mem *mem;       /* NULL: not imported yet */
+	struct pst_window *window; /* window on the memory, or NULL; constant */
+	struct pst_mem *mem;       /* imported memory; NULL: not imported yet */
 	bool opening;              /* a thread is importing the memory */
-	int err;                   /* result of the last attempt; valid before until */
+	int err;                   /* result of the last attempt, used until the time until */
 	uint64_t until;            /* time of the next attempt, ns */
 };
 
@@ -47,8 +47,8 @@ static int open_on(const struct import *im, unsigned number, struct pst_mem **re
 }
 
 /*
- * Import CUDA memory without a device UUID.  The owner's device number may differ from the number
- * here, so try that one first and then all others.
+ * Import CUDA memory without a device UUID. The device's number in the owner may differ from its
+ * number here, so try the owner's number first and then all others.
  */
 static int open_somewhere(const struct import *im, struct pst_mem **ret)
 {

@@ -15,7 +15,7 @@ struct named {
 	uint32_t flags;
 	struct pst_file *file; /* NULL: not opened yet */
 	bool opening;          /* a thread is opening it */
-	int err;               /* result of the last attempt; valid before until */
+	int err;               /* result of the last attempt, used until the time until */
 	uint64_t until;        /* time of the next attempt, ns */
 	char name[];
 };

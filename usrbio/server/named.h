@@ -3,7 +3,7 @@
  * A file that is opened by its name at the first request.
  *
  * Opening a file of a storage service waits for the network, so a spawned thread does it.  The
- * request and later ones of its ring wait until then; other rings do not.
+ * request and later ones of its ring wait for the open; other rings do not.
  *
  * All calls may be made from any thread.
  */
@@ -24,7 +24,7 @@ void named_unref(struct named *nd);
 
 /*
  * Get the file; valid while the caller holds a reference.  Return: 0; -EAGAIN while a thread opens
- * it; -errno if that failed, for a second, after which the next call opens again.
+ * it; -errno if that failed.  The error is returned for a second; the next call opens again.
  */
 int named_file(struct named *nd, struct pst_file **ret);
 

@@ -51,8 +51,8 @@ int request_check(struct request *q)
 
 /* ------------------------------------------------------------------- start */
 
-/* Return true if an earlier write overlaps: libpenstock does not allow two concurrent writes to
- * the same bytes of a file. */
+/* Return true if an earlier unfinished write overlaps: libpenstock does not allow two concurrent
+ * writes to the same bytes of a file. */
 static bool overlaps(const struct request *q)
 {
 	struct list *e;
@@ -146,7 +146,7 @@ bool request_open(struct request *q)
 		over(q, request_result(err));
 	if (err < 0)
 		return false;
-	/* Several threads may store this, always the same value. */
+	/* Several threads may store this, always the same pointer. */
 	q->file->file = file;
 	q->mem = q->buffer->mem;
 	return true;
@@ -234,7 +234,7 @@ static void prepared(struct request *q)
 
 	if (q->buffer->device && !q->slot.stage && !runner_knows(h, q->buffer->device))
 		h->devices[h->nr_devices++ % RUNNER_DEVICES] = q->buffer->device;
-	/* libpenstock holds references to file and memory from here on. */
+	/* libpenstock now holds references to file and memory. */
 	q->file = NULL;
 	q->buffer = NULL;
 	h->nr_prepared++;
@@ -295,7 +295,7 @@ int64_t request_result(int64_t res)
 	case ENOSYS:
 	case EREMOTEIO:
 	case EIO:
-	/* 3FS's list of errors lacks these, but clients can handle them. */
+	/* 3FS's list lacks these errors, but clients can handle them. */
 	case EBUSY:
 	case EDQUOT:
 	case EFAULT:

@@ -33,11 +33,11 @@
 
 /* History of the thread's sleeps and calls. */
 struct rest {
-	bool slept_briefly; /* the last sleep was a short one */
-	bool rang;          /* a queue's descriptor ended the last sleep */
-	uint64_t since;     /* when the work ended, ns; 0: there is work */
+	bool slept_briefly; /* the last sleep was short */
+	bool rang;          /* the descriptor of a queue ended the last sleep */
+	uint64_t since;     /* time at which the work ended, ns; 0: there is work */
 	unsigned credit;    /* recent calls that came less than 2 * UP_NS after the work ended */
-	unsigned in_vain;   /* grows with each call that found no work; this many are skipped */
+	unsigned in_vain;   /* grows with each call that found no work; as many calls are skipped */
 	bool contended;     /* other threads need the CPUs */
 	uint64_t looked;    /* time of the last measurement of contention, ns */
 };
@@ -218,7 +218,7 @@ static bool stay_up(const struct executor *ex, bool trusts)
 	return false;
 }
 
-/* Judge a call made at that time: it was worth it if it still found requests to start (took). */
+/* Judge a call made at that time: it was useful if it still found requests to start (took). */
 static void judge_call(struct executor *ex, struct rest *rest, uint64_t at, bool took)
 {
 	bool soon = !rest->since || at - rest->since < 2 * (uint64_t)UP_NS;

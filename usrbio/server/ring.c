@@ -69,7 +69,7 @@ static void ring_count(struct server_ring_stats *st, int64_t result)
 		st->bytes += (uint64_t)result;
 }
 
-/* Count an item in the executor's lane, which another process reads. */
+/* Count an item in the executor's lane, which the server's metrics show. */
 static void tally(const struct server_ring *r, const struct item *it)
 {
 	const struct executor *ex = r->executor;
@@ -170,7 +170,8 @@ void ring_settle(struct request *q, int64_t result)
 	q->file = NULL;
 	q->buffer = NULL;
 	list_del(&q->link);
-	/* Free it where request_get() takes one: the latest request is still cached. */
+	/* Put it where request_get() takes the next one: this request is still in the CPU's
+	 * cache. */
 	list_add_tail(&ex->free, &q->link);
 	ex->nr_free++;
 	if (!--r->nr_requests && r->ending)
@@ -197,7 +198,7 @@ void ring_cancel(struct server_ring *r, const struct runner *h)
 	}
 }
 
-/* Start waiting requests in order, until one must wait longer. */
+/* Start waiting requests in order, until one must keep waiting. */
 static bool start_waiting(struct server_ring *r, struct runner *h)
 {
 	uint64_t most = executor_is_shared(r->executor, r) ? SHARE_BYTES : QUANTUM_BYTES, bytes = 0;
@@ -216,7 +217,7 @@ static bool start_waiting(struct server_ring *r, struct runner *h)
 void request_back(struct request *q)
 {
 	struct server_ring *r = q->ring;
-	/* executor_forget() skips requests that a runner has, so check this one here, before
+	/* executor_forget() skips requests that a runner holds, so check this one here, before
 	 * another runner takes it. */
 	int err = r->ending || r->broken ? -EINTR : request_check(q);
 
@@ -361,7 +362,7 @@ uint64_t ring_work(const struct server_ring *r)
 	uint32_t ns = atomic_load_explicit(&r->entry_ns, memory_order_relaxed), nr;
 	struct shm_entries e;
 
-	/* The memory is gone; the thread that serves the ring will find out. */
+	/* The memory is gone; the thread that serves the ring will notice. */
 	if (!shm_entries(&r->shm, &e))
 		return ENTRY_NS;
 	nr = usrbio_ring_held(at, (uint32_t)e.sq_head, (uint32_t)e.sq_tail);
@@ -380,7 +381,7 @@ static int ring_check_opts(const struct server_ring_opts *o, const struct usrbio
 	return 0;
 }
 
-/* Start at the positions that are in the ring's memory. */
+/* Start at the positions in the ring's memory, which an earlier use may have left. */
 static int ring_begin(struct server_ring *r)
 {
 	int32_t sq_tail, cq_head;

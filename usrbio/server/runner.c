@@ -118,8 +118,8 @@ static unsigned runner_move_all(struct runner *h, struct request *first, bool *r
 	return prepared;
 }
 
-/* Take back requests after moving bytes.  Those that must wait are put back last one first,
- * which keeps their order.  Return the number of the others. */
+/* Take back requests after moving bytes.  Requests that must wait are put back in reverse, which
+ * keeps their order.  Return the number of the other requests. */
 static unsigned moved_all(struct request *first)
 {
 	struct request *q, *next, *again = NULL;

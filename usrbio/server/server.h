@@ -57,14 +57,14 @@ struct server_opts {
 	 * thread of the server; may block, but must not call the server.  May be NULL.
 	 */
 	void (*writes)(const struct server_range *ranges, unsigned nr);
-	bool guard; /* survive SIGBUS when a client shrinks ring memory.  Installs a process-wide
-		     * handler, so use it only in processes that only serve */
+	bool guard; /* survive SIGBUS when a client truncates ring memory.  Installs a process-wide
+		     * handler, so only for processes that do nothing but serve */
 	struct usrbio_tally *tally; /* memory for counters, or NULL; limits the threads to
 				     * TALLY_LANES */
 };
 
-/* Create a server.  opts may be NULL.  Threads start with rings, and stay.  Return 0, -EINVAL or
- * -ENOMEM. */
+/* Create a server.  opts may be NULL. Adding rings starts threads, which stay until server_free().
+ * Return 0, -EINVAL or -ENOMEM. */
 int server_new(const struct server_opts *opts, struct server **ret);
 
 /* Free a server after all its rings, buffers and files were removed.  NULL is accepted.  Return
@@ -94,8 +94,8 @@ int server_file_add_name(struct server *w, uint64_t number, const char *name, ui
 			 bool told, struct server_file **ret);
 
 /*
- * Remove a file.  Requests that were already started continue with it; for the others it does not
- * exist.
+ * Remove a file.  Requests that were already started continue with it; other requests do not find
+ * it.
  */
 void server_file_remove(struct server *w, struct server_file *file);
 
@@ -176,7 +176,7 @@ void server_ring_remove(struct server *w, struct server_ring *ring);
 void server_ring_kick(struct server_ring *ring);
 
 enum server_help {
-	SERVER_RESTS,  /* nothing to do now, or this thread may not do it */
+	SERVER_RESTS,  /* nothing to do at present, or another thread must do it */
 	SERVER_MOVED,  /* this call did something; the next one may do more */
 	SERVER_MOVING, /* other threads are moving bytes for the ring */
 };
@@ -203,8 +203,8 @@ struct server_ring_stats {
 	uint64_t bytes;
 	uint32_t paths; /* set of PST_PATH_BIT() that requests took */
 	uint32_t why;   /* enum pst_why of the latest request that had one */
-	int32_t detail; /* depends on why */
-	bool broken;    /* its markers were impossible, or its memory is gone */
+	int32_t detail; /* detail of why */
+	bool broken;    /* the ring's markers were impossible, or its memory is gone */
 };
 
 void server_ring_stats(struct server_ring *ring, struct server_ring_stats *ret);

@@ -43,7 +43,7 @@ static void chain(int sig, siginfo_t *info, void *ctx)
 		b->sa_handler(sig);
 		return;
 	}
-	/* The access is repeated and ends the process, as it would without this handler. */
+	/* The access is executed again and ends the process, as without this handler. */
 	(void)signal(sig, SIG_DFL);
 }
 

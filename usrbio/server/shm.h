@@ -19,7 +19,7 @@ struct shm {
 	bool guard; /* survive SIGBUS; see shm_guard() */
 };
 
-/* The client's markers, unchecked. */
+/* The client's markers; not checked. */
 struct shm_markers {
 	int32_t sq_head, cq_tail;
 };
@@ -30,8 +30,8 @@ struct shm_entry {
 	struct usrbio_args args;
 };
 
-/* Read the server's own markers, which are not 0 in a ring that was used before, and initialise
- * the semaphore. */
+/* Read the server's own markers, which are not 0 in a ring that was used before, and initialise the
+ * semaphore. */
 bool shm_begin(const struct shm *s, int32_t *ret_sq_tail, int32_t *ret_cq_head);
 
 bool shm_look(const struct shm *s, struct shm_markers *ret);

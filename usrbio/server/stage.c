@@ -9,12 +9,13 @@ struct stage {
 	struct pst_mem *mem;
 	char *ptr;
 	uint64_t taken; /* one bit per slot */
-	bool ends;      /* to be freed with its last slot */
+	bool ends;      /* the owner has freed it; the last slot frees the memory */
 };
 
 static void stage_destroy(struct stage *s)
 {
-	/* A request in flight may still touch the memory; it is freed when that ends. */
+	/* If a request in flight may still touch the memory, libpenstock frees it when that has
+	 * ended. */
 	(void)pst_mem_free(s->mem);
 	free(s);
 }

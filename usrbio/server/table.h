@@ -23,7 +23,7 @@ struct import;
 struct named;
 
 struct server_file {
-	struct server_file *next; /* in its bucket */
+	struct server_file *next; /* next file in its hash bucket */
 	uint64_t number;
 	struct pst_file *_Atomic file; /* NULL: named is not open yet */
 	struct named *named;           /* a file that is opened by its name; or NULL */
@@ -32,15 +32,15 @@ struct server_file {
 	/* descriptor with a position of its own, opened at the first use; -1: not yet */
 	_Atomic int seek_fd;
 	bool read, write;
-	bool told; /* server_opts.writes is called for writes */
+	bool told; /* server_opts.writes is called for writes to this file */
 	dev_t dev;
 	ino_t ino;
 };
 
 struct server_buffer {
-	struct server_buffer *next; /* in its bucket */
+	struct server_buffer *next; /* next buffer in its hash bucket */
 	uint8_t id[USRBIO_ID_LEN];
-	struct pst_mem *mem;   /* the caller's; NULL: memory of another process */
+	struct pst_mem *mem;   /* the caller's memory; NULL: memory of another process */
 	struct import *import; /* memory of another process; else NULL */
 	uint64_t len, block_size;
 	bool view; /* a mapping of memory that may have other, longer mappings under this UUID */
