@@ -90,8 +90,9 @@ struct service_node {
 typedef int (*service_fn)(struct service *s, struct service_line *l, void *arg);
 
 /*
- * Take a line for a request of that user, run fn on it, and free the line.  @home: the number of
- * the line; SERVICE_LINES: any line @once: do not run fn again after its connection broke
+ * Take a line for a request of that user, run fn on it, and free the line.
+ * @home: the number of the line; SERVICE_LINES: any line
+ * @once: do not run fn again after its connection broke
  *
  * Return: the result of fn; -EIO, -ETIMEDOUT.
  */

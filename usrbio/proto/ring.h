@@ -2,12 +2,15 @@
 /*
  * A ring in shared memory, N = entries + 1:
  *
- * 0 int32 sq_head written by the client: position of the next entry 4 int32 sq_tail written by the
- * server: entries before it were taken 8 int32 cq_head written by the server: position of the next
- * completion 12 int32 cq_tail written by the client: completions before it were taken 16 N requests
- * of 56 bytes, by slot 16 + 56 N N completions of 24 bytes 16 + 80 N N entries of 16 bytes, each
- * naming a slot 16 + 96 N sem_t, initialised by the server, posted when there are completions ...
- * at least 4096 bytes
+ * 0		int32 sq_head	written by the client: position of the next entry
+ * 4		int32 sq_tail	written by the server: entries before it were taken
+ * 8		int32 cq_head	written by the server: position of the next completion
+ * 12		int32 cq_tail	written by the client: completions before it were taken
+ * 16		N requests of 56 bytes, by slot
+ * 16 + 56 N	N completions of 24 bytes
+ * 16 + 80 N	N entries of 16 bytes, each naming a slot
+ * 16 + 96 N	sem_t, initialised by the server, posted when there are completions
+ * ...		at least 4096 bytes
  *
  * Positions count modulo N. A queue is full if head + 1 is tail, so it holds at most N - 1. The
  * four markers are accessed with sequential consistency.  All other bytes are accessed plainly; the

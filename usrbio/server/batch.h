@@ -17,8 +17,9 @@ struct batch {
 void batch_init(struct batch *b, int32_t depth, uint64_t timeout_ns);
 
 /*
- * Find the next batch.  @nr:   entries that were not taken yet @room: completions that the ring can
- * still hold, apart from those already owed to it
+ * Find the next batch.
+ * @nr:   entries that were not taken yet
+ * @room: completions for which the ring has room, less those of entries already taken
  *
  * Return: the number of entries of the batch, at most @nr and @room; 0 if there is none yet: call
  * again at b->due unless that is BATCH_NEVER.

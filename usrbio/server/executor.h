@@ -14,8 +14,8 @@
  * waits for the order of its batch.  A thread that leaves an executor arms its queue's descriptor
  * only if requests are in flight (PST_QUEUE_FD_ONCE).
  *
- * kicked rings -> run[priority] -> a turn each -> items, requests -> queue  queue -> items, in the
- * order of their batch -> completions
+ *	kicked rings -> run[priority] -> a turn each -> items, requests -> queue
+ *	queue -> items, in the order of their batch -> completions
  */
 #ifndef SERVER_EXECUTOR_H
 #define SERVER_EXECUTOR_H

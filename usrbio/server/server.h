@@ -87,8 +87,9 @@ int server_file_add_told(struct server *w, uint64_t number, int fd, struct serve
 
 /*
  * Let entries name a file by a number; libpenstock opens it by its name at the first request.
- * Requests wait in their ring until it is open.  @flags: PST_FILE_READ, PST_FILE_WRITE: how to open
- * it, and which rings may use it @told:  server_opts.writes is called for writes to the file
+ * Requests wait in their ring until it is open.
+ * @flags: PST_FILE_READ, PST_FILE_WRITE: how to open it, and which rings may use it
+ * @told:  server_opts.writes is called for writes to the file
  */
 int server_file_add_name(struct server *w, uint64_t number, const char *name, uint32_t flags,
 			 bool told, struct server_file **ret);
