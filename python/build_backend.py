@@ -26,7 +26,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     if not os.access(ROOT, os.W_OK):
         _stop(f"{ROOT} cannot be written, and the build is made in it: copy it to a folder of "
               "yours")
-    # pip hides the system's packages from Python by PYTHONPATH; meson is one of them.
+    # pip sets PYTHONPATH, which hides the system's packages, including meson, from Python.
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run([f"{ROOT}/dev", "wheel"], env={**env, "PST_DEV_INSTALL": "no"},
                           stdout=subprocess.PIPE, text=True, check=False)

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Convert the public headers to ctypes: python/penstock/_abi.py, and a C program that prints the
-compiler's values of the same names.
+"""Convert the public headers to ctypes in python/penstock/_abi.py, and to a C program that prints
+the compiler's values of the same names.
 
     generate.py INCLUDE             print _abi.py
     generate.py INCLUDE --write     write it
     generate.py INCLUDE --c         print the C program
 
 Only the forms below are understood.  Anything else in a header is an error, so that nothing is
-silently left out.
+silently omitted.
 """
 import os
 import re

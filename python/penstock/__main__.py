@@ -19,7 +19,7 @@ from ._progress import reports
 from ._replace import Replacement
 from .safetensors import check_sums, write_sums
 
-_BLOCK = 64 << 20   # bytes of a read, and of the memory for a copy
+_BLOCK = 64 << 20   # bytes per read, and of the memory of a copy
 
 
 def _info(_: argparse.Namespace) -> None:
@@ -167,8 +167,8 @@ def main(program: str = "python -m penstock", arguments: Optional[List[str]] = N
 
 
 def _installed_command() -> Optional[str]:
-    """Return the path of libpenstock's own command penstock, if PATH has it and it is a program,
-    not a script."""
+    """Return the path of libpenstock's own command penstock if it is in PATH; a script of that name
+    is skipped."""
     for folder in os.get_exec_path():
         path = os.path.join(folder, "penstock")
         if os.path.isabs(folder) and os.path.isfile(path) and os.access(path, os.X_OK):
@@ -179,7 +179,8 @@ def _installed_command() -> Optional[str]:
 
 
 def script() -> NoReturn:
-    """Run the wheel's command penstock; give precedence to libpenstock's own command."""
+    """Run the wheel's command penstock; if libpenstock's own command is installed, run that
+    instead."""
     try:
         path = _installed_command()
         if path is not None:

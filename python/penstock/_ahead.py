@@ -50,7 +50,7 @@ class Plan:
             raise SafetensorError(f"{plain_name(path)}: {error}") from None
 
     def opened(self) -> Any:
-        """Return the open file; if it was closed, open it again and check that its header is
+        """Return the file, open.  If it was closed, open it again and check that its header is
         unchanged."""
         before, self.model = self.model, None
         if not before.closed:
@@ -76,22 +76,22 @@ class Plan:
 
 
 class _Reader:
-    """State of the reading thread.  Does not reference the Ahead, so that dropping that ends the
-    thread."""
+    """State of the reading thread.  Does not reference the Ahead, so that dropping the Ahead ends
+    the thread."""
 
     def __init__(self, plans: List[Plan], budget: int,
                  context: Callable[[], ContextManager[Any]]) -> None:
         self.plans, self.budget, self.context = plans, budget, context
         # (name, tensor, bytes); at the end (None, an error or None, 0).
         self.found: "SimpleQueue[Tuple[Optional[str], Any, int]]" = SimpleQueue()
-        # Numbers of bytes that the caller has used.  Any other object ends the reading.
+        # The caller puts numbers of bytes that it has used; any other object ends the thread.
         self.used: "SimpleQueue[Any]" = SimpleQueue()
-        self.held = 0           # bytes read and not used yet
+        self.held = 0           # bytes that were read and not used yet
         self.stop = False
         self.ahead: Any = None  # weak reference to the Ahead
 
     def _room(self, nbytes: int) -> bool:
-        """Wait until that many bytes may be read.  Return False if nobody wants them any more."""
+        """Wait until nbytes may be read.  Return False if the thread must end."""
         while self.held and self.held + nbytes > self.budget and not self.stop:
             used = self.used.get()
             if isinstance(used, int):
@@ -142,7 +142,8 @@ _ended: List[bool] = []                 # not empty once the interpreter is endi
 
 @atexit.register
 def _end_all() -> None:
-    """End all threads: if the interpreter ends one inside of torch, the process ends with SIGABRT.
+    """End all threads: the interpreter would end them inside of torch, and the process with
+    SIGABRT.
     """
     _ended.append(True)
     for reader, worker in list(_readers.items()):
@@ -155,7 +156,7 @@ class Ahead:
 
     paths:    files, read in this order; all headers are checked first
     device:   as safe_open()
-    budget:   most bytes of tensors that are read or being read and were not taken by the caller.
+    budget: most bytes of tensors that are in flight or read but not yet used by the caller.
               A larger tensor is read alone.  None: the bytes of the largest file.
     skip:     function of a name: True if the tensor is not wanted
     strict:   as safe_open()
@@ -187,7 +188,7 @@ class Ahead:
         self.total = sum(files)
         self.budget = max(files, default=0) if budget is None else budget
         self._reader = reader = _Reader(plans, self.budget, context)
-        # If the caller is interrupted before __exit__(), dropping this object stops the thread.
+        # If the caller is interrupted before __exit__(), this object's end stops the thread.
         reader.ahead = weakref.ref(self, reader.used.put)
         # The worker references the reader; the reverse would be a cycle.
         self._worker = Worker(reader.work)
@@ -210,7 +211,7 @@ class Ahead:
                                       "here")
             name, found, nbytes = reader.found.get()
             if name is None:
-                reader.found.put((None, found, 0))      # for another iteration
+                reader.found.put((None, found, 0))      # so that another iteration finds it too
                 break
             yield name, found, nbytes
             del found

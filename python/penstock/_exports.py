@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Views and DLPack tensors of memory, held by other code.
+"""Views and DLPack tensors of memory that other code holds.
 
 A consumer of DLPack may call the deleter from any thread, without the interpreter's lock, with an
 exception pending, or after the interpreter's end.  A ctypes callback would then lose the exception,
@@ -95,7 +95,7 @@ _numbers = itertools.count()
 # Leases of one piece of memory, by number.
 Leases = Dict[int, Lease]
 # Exported tensors with their Memory.  Never freed, not even at the interpreter's end, because a
-# consumer may live longer.
+# consumer may outlive it.
 _tensors: Dict[int, Tuple[Lease, Any]] = {}
 for _kept in (_tensors, NAME, NAME_VERSIONED):
     pythonapi.Py_IncRef(py_object(_kept))
@@ -108,7 +108,7 @@ def _crowded(table: Dict[int, Any]) -> bool:
 
 
 def outstanding(leases: Leases) -> int:
-    """Drop exports that are over.  Return the number of the others."""
+    """Drop ended exports.  Return the number of the remaining ones."""
     for number, lease in leases.copy().items():
         if not lease.live():
             leases.pop(number, None)

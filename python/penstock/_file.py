@@ -26,7 +26,7 @@ _MODES = {
 }
 
 
-# Options of all calls that move bytes, and one of reads only.
+# Options of all calls that move bytes; "short" is only for reads.
 _OPTIONS = ("strict", "policy", "timeout", "stream")
 _SHORT: Dict[bool, Tuple[str, ...]] = {False: ("short",), True: ()}
 

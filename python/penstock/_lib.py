@@ -76,7 +76,8 @@ def again(error: BaseException) -> BaseException:
 
 
 def _places() -> Tuple[str, str]:
-    """Return where the library may be, and why there; the first place that is set is used."""
+    """Return the places of the library in order, each with its reason; the first that is set is
+    used."""
     named = os.environ.get(VARIABLE)
     if named:
         return named, f"the environment variable {VARIABLE} names it"

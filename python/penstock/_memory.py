@@ -174,15 +174,15 @@ def _find(obj: Any, held: _Held) -> _Place:
 
 # --------------------------------------------------------------------- what lingers
 
-# Released memory that a request or a view may still use.  A deque without a lock, because a
-# finalizer may run within any of these lines.
+# Released memory that a request or a view may still use.  No lock protects this deque, because a
+# finalizer may run at any point of the code below.
 _lingering: Deque[_Held] = deque()
 # Never free it, even at the interpreter's end: hardware may still write to it.
 ctypes.pythonapi.Py_IncRef(py_object(_lingering))
 
 
 def sweep() -> int:
-    """Free memory that is quiet by now.  Return the number of others."""
+    """Free released memory that nothing uses any more.  Return the number of the remaining ones."""
     if _lingering:
         each(_lingering, _Held.quiet)
     return len(_lingering)
@@ -202,7 +202,7 @@ _OPTIONS = {(pinned, device): byref(sized(_abi.pst_mem_opts,
 
 
 def _dmabuf_size(fd: int) -> int:
-    """Return the size of a dma-buf; OSError, or 1, for another file, whose position is unchanged.
+    """Return the size of a dma-buf; for another file OSError or 1, without changing its position.
     """
     try:
         os.lseek(fd, 0, os.SEEK_CUR)
@@ -247,8 +247,8 @@ class Memory(Owner):
 
     @classmethod
     def of_each(cls, objects: Sequence[Any], into: "List[Memory]", sync: bool) -> None:
-        """Append the memory of each object to into.  As of(), but wait for each device only once:
-        waiting takes as long as the program's work on the device."""
+        """Append the memory of each object to the list into.  As of(), but wait only once for each
+        device, because waiting takes as long as the program's work on the device."""
         devices = set()
         new = []
         for obj in objects:
@@ -331,8 +331,9 @@ class Memory(Owner):
         length:   bytes; None: to the end of the buffer
         writable: False for a buffer that was exported read-only
 
-        Files are read into it and written from it through a CPU mapping.  If the exporter allows
-        none, that raises Error with EOPNOTSUPP, and only devices can access the memory.
+        Files are read into the memory and written from it through a CPU mapping.  If the exporter
+        allows no mapping, such calls raise Error with EOPNOTSUPP, and only devices can access the
+        memory.
 
         Raises Error: EINVAL for a descriptor of another kind or a range outside the buffer, EBADF
         for a closed descriptor, EACCES for a right that the buffer lacks.
@@ -523,7 +524,7 @@ class Memory(Owner):
             sweep()
 
     def __del__(self) -> None:
-        # Views that die in the same cycle may still be used: then the memory is freed later.
+        # Views of the same garbage cycle may still use the memory: it is then freed later.
         if getattr(self, "_box", None):
             self._release()
 

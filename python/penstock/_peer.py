@@ -43,7 +43,7 @@ def _listener_close(box: List[c_void_p]) -> None:
 
 # ------------------------------------------------------------------------- shares
 
-# Shares that a peer still used when they were dropped, each with the object that keeps its memory.
+# Dropped shares that a peer still used, each with the object that keeps its memory.
 _lingering: Deque[Tuple[c_void_p, Any]] = deque()
 _Shared = Tuple[c_void_p, Any]
 
@@ -204,7 +204,7 @@ class Peer(Owner):
 
     def recv_into(self, memory: Any, offset: int = 0, nbytes: Optional[int] = None, *,
                   timeout: Optional[float] = _WAIT) -> int:
-        """Receive the next message into memory.  Return its bytes."""
+        """Receive the next message into memory.  Return its number of bytes."""
         room = Memory.of(memory)
         try:
             readable(room)
@@ -216,7 +216,7 @@ class Peer(Owner):
                 room.close()
 
     def next(self, timeout: Optional[float] = _WAIT) -> int:
-        """Wait for a message and keep it.  Return its bytes."""
+        """Wait for a message, without taking it.  Return its number of bytes."""
         return check(lib.pst_peer_next(self.handle, _until(timeout)))
 
     def close(self) -> None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Queues: many overlapping requests, awaited with or without asyncio.
 
-A signal handler may raise in here as _handle.py describes.  So a request is recorded before the
-library is told, completions are taken over in steps that can be repeated, and each call ends in
-steps between which Python does not check for signals.
+A signal handler may raise an exception in these functions, as _handle.py describes.  So a request
+is recorded before the library is told, completions are taken over in steps that can be repeated,
+and each call ends in steps between which Python does not check for signals.
 """
 import errno
 import operator
@@ -87,11 +87,11 @@ class _Request:
                  sums: "Optional[array[int]]", wanted: int, tag: Any, short: bool) -> None:
         self.file, self.memory, self.own, self.rows = file, memory, own, rows
         self.sums, self.wanted, self.tag, self.short = sums, wanted, tag, short
-        self.unknown = False    # the program never got its id
+        self.unknown = False    # an interruption kept the program from getting the id
 
     def let_go(self) -> None:
-        """Called when the queue has ended: keep the request's objects until nothing uses its
-        memory."""
+        """Keep the request's objects until nothing uses its memory.  Called when the queue has
+        ended."""
         memory = self.memory
         if memory is None:
             return
@@ -128,7 +128,7 @@ class Queue(Owner):
         self._futures: "Dict[int, asyncio.Future[Result]]" = {}
         self._waiters: "Deque[asyncio.Future[None]]" = deque()     # tasks that wait for room
         self._loop: "Optional[asyncio.AbstractEventLoop]" = None    # the loop that calls _pump()
-        self._fd = -1           # the descriptor that it watches
+        self._fd = -1           # the descriptor that the loop watches
         self._late = False      # a timer will call _pump()
         self._last = 0
         self._doubt = 0         # id of a request that may or may not have been prepared
@@ -161,7 +161,7 @@ class Queue(Owner):
         return self._pid != os.getpid()
 
     def _begin(self, turn: List[None]) -> None:
-        """Take the turn.  The caller returns it by self._turn += turn in all cases.
+        """Take the turn.  The caller must always return it, by self._turn += turn.
 
         This is not a call, so no signal handler runs between it and the program's use of the
         result.
@@ -170,7 +170,7 @@ class Queue(Owner):
             turn += starmap(self._turn.pop, ONCE)
         except IndexError:
             if self._foreign:
-                check(lib.pst_queue_submit(self.handle))    # reports the fork
+                check(lib.pst_queue_submit(self.handle))    # fails with a text about forks
             raise RuntimeError("another call of this queue is under way, in another thread or in "
                                "what a handler of a signal has interrupted") from None
 
@@ -323,7 +323,7 @@ class Queue(Owner):
             self._turn += turn
 
     def _settle_doubt(self, handle: int) -> None:
-        """Let an interrupted prepare, whose id nobody knows, end."""
+        """End a request whose prepare was interrupted, so that the program does not have its id."""
         if not self._doubt:
             return
         if lib.pst_queue_cancel(handle, self._doubt) < 0:
@@ -377,14 +377,15 @@ class Queue(Owner):
             loop = self._loop
             if self._waiters and loop is not None:
                 self._soon(loop, self._wake)
-            # An interruption before this line takes nothing.
+            # An interruption before this line takes no completion.
             self._finished = rest
             return taken
         finally:
             self._turn += turn
 
     def _collect(self, handle: int, least: int, most: int, until: int) -> None:
-        """Move completions to _finished until it has least of them, or until the deadline."""
+        """Move completions to _finished until it has at least least entries, or until the
+        deadline."""
         if self._dirty:
             self._harvest(self.depth)
         self._settle_doubt(handle)
@@ -407,7 +408,7 @@ class Queue(Owner):
             number = slot.user_data
             request = self._requests.get(number)
             if request is None:
-                continue    # done before the interruption
+                continue    # already done before an interruption
             if not request.unknown:
                 self._finished[number] = self._completion(request, slot)
             if request.own and request.memory is not None:
@@ -467,7 +468,7 @@ class Queue(Owner):
         """
         import asyncio
         call = partial(prepare, **options)
-        numbers: List[int] = []     # its id, stored by one call of C
+        numbers: List[int] = []     # the request's id, stored by one call of C
         first = False
         while True:
             try:
@@ -507,7 +508,7 @@ class Queue(Owner):
             pass    # a thread is in a call: the request ends by itself
 
     def _give_up(self, number: int) -> None:
-        """Mark a request whose completion nobody wants."""
+        """Mark a request so that its completion is dropped."""
         self._futures.pop(number, None)
         self._finished.pop(number, None)
         request = self._requests.get(number)
@@ -527,7 +528,7 @@ class Queue(Owner):
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
             else:
-                self._wake()    # another one, if this one does not use it
+                self._wake()    # wake another task if this one does not use the room
             self._unwatch()
 
     def _wake(self) -> None:
@@ -580,7 +581,7 @@ class Queue(Owner):
             futures.clear()     # its exception's traceback references this frame
 
     def _watch(self) -> "asyncio.AbstractEventLoop":
-        """Let the running loop call _pump()."""
+        """Make the running loop call _pump() when the descriptor is readable."""
         import asyncio
         loop = asyncio.get_running_loop()
         if self._loop is loop:
@@ -639,8 +640,7 @@ class Queue(Owner):
         self._unwatch()
 
     def _pump_later(self) -> None:
-        """Call _pump() again in 10 ms, because a thread is in a call, although reap() also
-        completes futures."""
+        """Call _pump() again in 10 ms, because a thread is in a call."""
         def again() -> None:
             self._late = False
             if self._loop is not None:
@@ -660,7 +660,7 @@ class Queue(Owner):
         try:
             loop.call_soon_threadsafe(function, *args)
         except RuntimeError:
-            pass    # it was closed, so nobody waits there
+            pass    # the loop was closed, so nobody waits in it
 
     # ------------------------------------------------------------------------- end
 

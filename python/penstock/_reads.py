@@ -112,7 +112,7 @@ class Reads:
                     # Python does not check for signals between this and the counting.
                     ids += starmap(read, ONCE)
                 except BlockingIOError:
-                    # The queue is full, with other files' reads too.
+                    # The queue is full of reads, also of other files.
                     self._queue.submit()
                     self._take()
                     continue
@@ -121,7 +121,8 @@ class Reads:
                 return
 
     def _take(self) -> None:
-        """Take at least one completion, or those that come within a second.  With the lock."""
+        """Take the completions of at most a second, waiting for the first one.  The caller holds
+        the lock."""
         if not self._found:
             self._found += self._queue.reap(1, timeout=_LOOK)
         if not self._found and not self._queue.in_flight:
@@ -153,7 +154,7 @@ class Reads:
     def finish(self, job: Job, patience: Optional[float] = None) -> None:
         """Wait until nothing of the job touches its memory; then close memory and file.
 
-        patience: seconds for that after the end of the last read; None: no limit
+        patience: seconds to wait after the end of the last read; None: no limit
 
         Raises the first error, or Restless.  May be called again.
         """
@@ -187,5 +188,5 @@ class Reads:
             with self._lock:
                 self._queue.submit()
             self.finish(job)
-        except Exception:  # pylint: disable=broad-except # the first one is told
+        except Exception:  # pylint: disable=broad-except # finish() raises the first one
             pass

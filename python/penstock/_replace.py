@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Files that replace others only when they are complete."""
+"""Files that replace existing ones only when they are complete."""
 import errno
 import fcntl
 import io
@@ -17,7 +17,7 @@ from ._types import Path
 _NAME_MAX = 255     # most bytes of a file name
 _ACL = "system.posix_acl_access"
 _GROUP, _OTHER = 0x04, 0x20         # types of ACL entries: the file's group, others
-# Errors that mean: this process or file system cannot keep an owner, a mode or an ACL.
+# Errors by which this process or file system refuses to set an owner, a mode or an ACL.
 _REFUSED = (errno.EPERM, errno.EACCES, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)
 # Digits of the kernel's boot, then random digits: see _clear().
 _SUFFIX = re.compile(r"\.([0-9a-f]{12})[0-9a-f]{16}\.tmp")
@@ -154,7 +154,7 @@ def _clear(folder: str, stem: str, boot: str) -> None:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
             os.unlink(path)
         except OSError:
-            pass        # it is being written, or belongs to another user
+            pass        # the file is being written, or belongs to another user
         finally:
             os.close(fd)
 
@@ -166,7 +166,7 @@ def _lock(fd: int) -> bool:
     except BlockingIOError:
         return False
     except OSError:
-        pass        # a file system without locks, on which _clear() gets none either
+        pass        # the file system has no locks, so _clear() does not get one either
     return True
 
 

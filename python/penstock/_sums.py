@@ -8,7 +8,7 @@ from ._arrays import address, interleave
 from ._lib import check, deadline, lib, sized, stream_of
 from ._memory import Memory
 
-# A memory's handle and an offset in it, or None and an address; and the number of bytes.
+# (handle of a memory, offset in it, bytes), or (None, address, bytes).
 Range = Tuple[Optional[int], int, int]
 
 
@@ -35,8 +35,8 @@ def crc32c(objects: Iterable[Any], *, stream: Optional[int] = None,
     """Return the CRC-32C of each object's bytes, computed by the device that has them.
 
     objects: objects that Memory.of() accepts, each with at least one byte
-    stream:  a stream of the program, by the device's handle: the checksums are of the bytes after
-             its work; all objects must be on that device
+    stream: number of a stream: the checksums are of the bytes after the stream's work; all objects
+            must be on its device
     timeout: seconds; None: 300, and one more for each 10 MB
 
     Returns a list of numbers as defined by RFC 3720.  Raises Error: EOPNOTSUPP for a device that

@@ -30,7 +30,7 @@ from .safetensors import safe_open
 __all__ = ["COPIER_TYPE", "Copier", "FileLoader"]
 
 COPIER_TYPE = "penstock"
-PIECE = 64 << 20    # bytes of a request; a tensor waits for whole requests
+PIECE = 64 << 20    # bytes of a request; a tensor is complete only when all its requests are
 _QUIET = 60         # seconds to wait for memory that hardware may still touch
 
 
@@ -46,7 +46,7 @@ def _memory(gbuf, device):
     address, nbytes = gbuf.get_base_address(), gbuf.get_length()
     if device.type == DeviceType.CPU:
         return Memory.of((ctypes.c_char * nbytes).from_address(address))
-    # This waits for the device: a kernel may still use memory that the allocator returned.
+    # Memory.of() waits for the device: a kernel may still use memory that was allocated again.
     return Memory.of(_Device(address, nbytes))
 
 

@@ -139,8 +139,8 @@ def _check(status: int) -> int:
 
 
 class Completion(NamedTuple):
-    """The end of a batch.  results: for each block, as Store.run() returns them; lengths: of each
-    block's buffer."""
+    """The end of a batch.  results: one per block, as Store.run() returns them; lengths: bytes of
+    each block's buffer."""
 
     number: int
     op: int
@@ -158,7 +158,7 @@ class Event(NamedTuple):
     kind:   STORED: the block was stored, or stored again; REMOVED: it was evicted or deleted, or
             its file is damaged or missing; DROPPED: all blocks of the space were, and key is b""
     nbytes: STORED: bytes of the block
-    number: from 1 in each queue; those that are left out are lost
+    number: counts from 1 in each queue; missing numbers are lost events
     """
 
     kind: int
@@ -169,7 +169,7 @@ class Event(NamedTuple):
 
 
 class Events:
-    """A queue of what changes in a store from now on: Store.events().  One thread at a time."""
+    """A queue of later changes of a store, made by Store.events().  For one thread at a time."""
 
     def __init__(self, store: "Store", space: Optional[int], nbytes: int) -> None:
         self._handle: Optional[c_void_p] = None
@@ -177,12 +177,13 @@ class Events:
         opts = sized(_EventsOpts, bytes=nbytes, space=_ANY_SPACE if space is None else space)
         _check(_kv.pst_kv_events_new(store._open(), byref(opts), byref(handle)))
         self._handle = handle
-        #: Events that were lost so far, as the last take() saw it.
+        #: Number of events that were lost until the last take().
         self.lost = 0
 
     def take(self, most: int = 1024, timeout: Optional[float] = 0) -> List[Event]:
-        """The oldest events, up to most, waiting for the first one at most timeout seconds; None
-        waits for ever.  If lost has grown, look all blocks up again before these events.
+        """Take up to most of the oldest events.  Wait for the first one, at most timeout seconds;
+        None: without limit.  If lost has grown, first look up all blocks again, then use these
+              events.
 
         Raises ValueError after close()."""
         if self._handle is None:
@@ -245,7 +246,7 @@ class _Call:
             where, size = buffer
             return int(where), int(size)
         view = _Buffer()
-        # PyBUF_WRITABLE is 1: a get into bytes is refused.
+        # PyBUF_WRITABLE is 1, so a get into a bytes object is refused.
         _get_buffer(buffer, byref(view), 1 if writable else 0)
         self.views.append(view)
         self.held.append(buffer)
@@ -257,9 +258,9 @@ class _Call:
 
 
 def buffer_address(buffer: Any) -> int:
-    """The address of an object with the buffer protocol; the caller keeps the object."""
+    """Return the address of an object with the buffer protocol; the caller must keep the object."""
     view = _Buffer()
-    # PyBUF_STRIDES: of any shape.
+    # PyBUF_STRIDES: any shape is accepted.
     _get_buffer(buffer, byref(view), 0x18)
     where = view.buf
     _release_buffer(byref(view))
@@ -280,10 +281,10 @@ class Store:
     reserve: bytes to leave free on the file systems
     max_blocks: most blocks, each of which takes at most 160 bytes of memory; 0: one for each 64 KiB
              of budget, at least 65,536
-    policy:  who is evicted: "arc", "lru" or "s3fifo"
-    bounce:  buffers never hold bytes that were not checked, and no I/O is under way on them after
-             a completion; costs a copy
-    timeout: seconds that a batch may take which names no time
+    policy: which blocks are evicted: "arc", "lru" or "s3fifo"
+    bounce: buffers never get bytes that were not checked, and no I/O uses them after a completion;
+            costs a copy
+    timeout: seconds of a batch that is submitted without a timeout
     """
 
     def __init__(self, dirs: Iterable[Path], budget: Optional[int] = None, *, reserve: int = 0,
@@ -297,7 +298,7 @@ class Store:
                      policy=policy.encode() if policy else None, timeout_ms=int(timeout * 1000),
                      max_blocks=max_blocks)
         handle = c_void_p()
-        #: True if a server has the store, so that each look-up asks it.
+        #: True if the store is on a server, so that each look-up is a request.
         self.served = served
         self._handle: Optional[c_void_p] = None
         _check(_kv.pst_kv_open((c_char_p * len(names))(*names), len(names), byref(opts),
@@ -306,7 +307,7 @@ class Store:
         self._numbers = itertools.count(1)
         self._calls: Dict[int, _Call] = {}
         self._events: List[Events] = []
-        self._busy: List[_Call] = []    # completed, and the kernel may still use their buffers
+        self._busy: List[_Call] = []    # completed batches whose buffers the kernel may still use
         self._lock = threading.Lock()
 
     def __enter__(self) -> "Store":
@@ -429,17 +430,17 @@ class Store:
         return list(call.results)
 
     def events(self, space: Optional[int] = None, nbytes: int = 1 << 20) -> Events:
-        """A queue of the changes of a space, or of all, with so many bytes of memory; close()
-        closes it.  Raises OSError (EOPNOTSUPP) for a reader and for a store on a server: only the
-        process that owns a store has its events."""
+        """Return a queue of the changes of a space, or of all spaces, with that many bytes of
+        memory; end it by its close().  Raises OSError (EOPNOTSUPP) for a reader and for a store on
+        a server: only the process that owns a store has its events."""
         events = Events(self, space, nbytes)
         with self._lock:
             self._events = [e for e in self._events if e._handle is not None] + [events]
         return events
 
     def drain(self, timeout: Optional[float] = 0) -> bool:
-        """Return whether the kernel uses no buffer of completed batches any more.  Until then the
-        store keeps them."""
+        """Return True if the kernel does not use buffers of completed batches any more.  Until then
+        the store keeps these buffers."""
         with self._lock:
             busy, self._busy = self._busy, []
         quiet = bool(_kv.pst_kv_drain(self._open(), deadline(timeout, NO_DEADLINE)) == 0)
@@ -467,7 +468,7 @@ class Store:
 
 
 def engine_store(dirs: Sequence[Path], budget: Optional[int], **options: Any) -> Store:
-    """Open a store for an engine: its own one, or a server's."""
+    """Open a store for an engine: in directories, or on a server."""
     if budget is None and not _is_served([name_of(d) for d in dirs]):
         raise ValueError("give the budget of the store in bytes; only a server's has its own")
     return Store(dirs, budget, **options)

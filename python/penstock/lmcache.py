@@ -5,9 +5,11 @@
         "class_name": "Client", "adapter_params": {"dirs": ["/nvme/kv"], "budget": 1000000000000,
         "identity": "llama-3 r7 bf16 NHD"}}'
 
-LMCache's keys name the model, its rank, the object group, the hash and the salt; what else makes
-blocks fit, the weights' revision, layout and dtype, is identity.  The budget holds whatever
-max_capacity_gb and eviction say.  Whatever fails is a miss, and each submission completes once.
+LMCache's keys contain the model, its rank, the object group, the hash and the salt.  identity is
+everything else that must match before a block fits: the weights' revision, layout and dtype. The
+                                                     budget applies, whatever max_capacity_gb and
+                                                     eviction say.  Any failure is a miss, and each
+                                                     submission completes once.
 """
 import logging
 import os
@@ -21,11 +23,11 @@ _Finished = Tuple[int, bool, str, Optional[List[bool]]]
 
 
 class Client:
-    """See NativeConnectorL2Adapter of LMCache: the calls that it makes.
+    """Has the methods that LMCache's NativeConnectorL2Adapter calls.
 
-    dirs, budget, reserve, policy, threads, sync: as penstock.kv.Store has them; of a store on a
-             server: ["psts://HOST:PORT"], and no budget
-    timeout: seconds until what is not done is a miss; below the 600 s of LMCache's locks
+    dirs, budget, reserve, policy, threads, sync: as in penstock.kv.Store; for a store on a server
+                                                  dirs is ["psts://HOST:PORT"], without a budget
+    timeout: seconds until an unfinished block is a miss; below the 600 s of LMCache's locks
     """
 
     def __init__(self, dirs: Sequence[str], budget: Optional[int] = None, identity: str = "",
@@ -69,7 +71,7 @@ class Client:
                              os.strerror(-done.err))
             results = [r >= 0 for r in done.results]
             if done.op == kv.GET:
-                # A block of another length than the buffer is none of ours.
+                # A block whose length differs from the buffer's is not ours.
                 results = [r == want for r, want in zip(done.results, done.lengths)]
             ok = all(results) if done.op in (kv.GET, kv.SET) else True
             error = os.strerror(-done.err) if done.err else ""

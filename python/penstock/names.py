@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Files by their names: facts, lists and changes, for paths and for every service.
+"""Operations on files by their names: stat, list, remove, rename, truncate; for paths and every
+service.
 
     for entry in penstock.names.entries("s3://bucket/models"):
         print(entry.name, entry.size)
@@ -20,12 +21,13 @@ _Callback = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, POINTER(_abi.pst_name_in
 
 
 class Entry(NamedTuple):
-    """What a name stands for.
+    """The file or directory of a name.
 
-    name:     in a list the name within the directory, a str with surrogates for odd bytes
+    name: in a list the name within the directory; a str with surrogates for bytes that are not
+          UTF-8
     kind:     "file", "directory" or "other"
-    size:     bytes of a file, or None where it is not known
-    mtime_ns: last change in nanoseconds since 1970, or None
+    size: bytes of a file, or None if unknown
+    mtime_ns: last change in nanoseconds since 1970, or None if unknown
     """
     name: str
     kind: str
@@ -40,17 +42,18 @@ def _entry(name: str, info: Any) -> Entry:
 
 
 def stat(name: Path) -> Entry:
-    """The facts of a file or directory."""
+    """Return the Entry of a file or directory."""
     info = sized(_abi.pst_name_info)
     check(lib.pst_name_stat(name_of(name), byref(info)), name)
     return _entry(os.fsdecode(name), info)
 
 
 def entries(name: Path = ".", *, recursive: bool = False, facts: bool = True) -> List[Entry]:
-    """The entries of a directory, in any order.
+    """Yield the entries of a directory, in any order.
 
-    recursive: the files of all directories beneath instead, with slashes in their names
-    facts:     sizes and times also where each takes a question of its own
+    recursive: yield the files of the directory and of all directories below, with slashes in their
+               names
+    facts: get sizes and times even if each entry costs a request
     """
     found: List[Entry] = []
     failed: List[BaseException] = []
@@ -58,7 +61,7 @@ def entries(name: Path = ".", *, recursive: bool = False, facts: bool = True) ->
     def take(_arg: Any, entry: bytes, info: Any) -> int:
         try:
             found.append(_entry(os.fsdecode(entry), info.contents))
-        except BaseException as e:  # pylint: disable=broad-except # none may leave a callback
+        except BaseException as e:  # pylint: disable=broad-except # must not leave a callback
             failed.append(e)
             return 1
         return 0

@@ -115,7 +115,7 @@ class PenstockStorage(HiCacheStorage):  # type: ignore[misc]
     def _kv_space(self) -> Optional[int]:
         return self._space(str(PoolName.KV), self._pieces)
 
-    # ------------------------------------------------------------------ what moves pages
+    # ------------------------------------------------------------------ moving pages
 
     def _lookup(self, space: Optional[int], keys: Sequence[str]) -> List[bool]:
         if space is None or not keys:
@@ -136,7 +136,7 @@ class PenstockStorage(HiCacheStorage):  # type: ignore[misc]
         except (OSError, ValueError) as error:
             _log.warning("penstock: a batch of %d pages failed: %s", len(keys), error)
             return [False] * len(keys)
-        # A page whose length differs from its memory is not ours.
+        # A page whose length differs from that of its memory is not ours.
         good = [result == (size if op == kv.GET else 0)
                 for result, (_, size) in zip(results, pages)]
         bad = [result for result in results if result < 0 and result not in kv.MISSES]
@@ -147,7 +147,7 @@ class PenstockStorage(HiCacheStorage):  # type: ignore[misc]
 
     def _write(self, space: Optional[int], keys: Sequence[str],
                pages: Sequence[_Page]) -> List[bool]:
-        """Set pages that are missing, and of equal keys the first."""
+        """Store pages that the store lacks; of pages with equal keys only the first."""
         there = self._lookup(space, keys)
         new: Dict[str, int] = {}
         for i, key in enumerate(keys):

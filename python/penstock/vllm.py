@@ -111,7 +111,7 @@ def _loader():
 
         def _get_weights_iterator(self, source):
             if self.load_config.safetensors_load_strategy not in (None, "lazy"):
-                # load_weights() sets it for files in torchao's own format.
+                # load_weights() sets this for files in torchao's own format.
                 raise ValueError("load format penstock: vLLM puts the tensors of a model of "
                                  "torchao's together; take --load-format auto")
             if not self.counter_before_loading_weights:

@@ -30,9 +30,9 @@ _log = logging.getLogger(__name__)
 
 # Seconds for which a block is a miss after its load timed out or failed: its disk may still hang.
 SUSPECT_S = 60.0
-# Memory for events of the store until vLLM takes them.
+# Bytes of memory for events of the store that vLLM has not taken.
 EVENT_BYTES = 4 << 20
-# Events or keys that one call of the store takes.
+# Most events or keys in one call of the store.
 BATCH = 4096
 
 
@@ -89,7 +89,7 @@ class PenstockTier(SecondaryTierManager):  # type: ignore[misc]
         self.events: Optional[List[OffloadingEvent]] = None
         if enable_kv_events and offloading_spec.kv_events_config.enable_kv_cache_events:
             self.events = []
-        self._told: Set[bytes] = set()  # blocks that events say are stored
+        self._told: Set[bytes] = set()  # blocks that were reported as stored
         self._lost = 0
         self._changes: Optional[kv.Events] = None
         self._size = self.block_size_bytes
@@ -211,7 +211,7 @@ class PenstockTier(SecondaryTierManager):  # type: ignore[misc]
         return finished
 
     def _tell(self, keys: Iterable[bytes], removed: bool) -> None:
-        """Add an event for those blocks for which it is news."""
+        """Add an event for those of these blocks whose state it changes."""
         if self.events is None:
             return
         news = sorted({bytes(key) for key in keys if (key in self._told) == removed})
@@ -230,7 +230,8 @@ class PenstockTier(SecondaryTierManager):  # type: ignore[misc]
             removal_expected=self._changes is not None))
 
     def _look_again(self) -> None:
-        """Events were lost: see which of the blocks that were told are still there."""
+        """After lost events, look up the blocks that were reported as stored, and report the
+        missing ones."""
         keys = list(self._told)
         for at in range(0, len(keys), BATCH):
             some = keys[at:at + BATCH]
@@ -252,8 +253,8 @@ class PenstockTier(SecondaryTierManager):  # type: ignore[misc]
                     self._tell([change.key], change.kind == kv.REMOVED)
 
     def take_events(self) -> Iterable[OffloadingEvent]:
-        """Stored and removed blocks since the last call.  With directories, also those that the
-        store has evicted; of a server's store, blocks that could not be loaded are removed."""
+        """Return blocks stored and removed since the last call.  With directories these include
+        evicted blocks; with a server's store, blocks that could not be loaded count as removed."""
         if self._changes is not None:
             self._follow(self._changes)
         events, self.events = self.events or [], [] if self.events is not None else None

@@ -3,7 +3,7 @@
 
     tensors = penstock.safetensors.load_file("model.safetensors", "cuda:0", framework="pt")
 
-Calls have the same arguments as in the package safetensors where that has them; the modules
+Calls that the package safetensors has, too, have the same arguments; the modules
 penstock.safetensors.numpy and penstock.safetensors.torch correspond to that package's modules.  In
 a block of patched(), programs that use that package use this one.
 """

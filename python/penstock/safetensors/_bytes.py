@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Models in memory: the bytes of a file without the file, and tensors by their addresses."""
+"""Models in memory: the bytes of a safetensors file, and tensors by their addresses."""
 import ctypes
 import operator
 from typing import Any, Dict, List, Mapping, Optional, Tuple
@@ -14,10 +14,10 @@ from ._save import arrange, packed, tensors_of, write
 class TensorSpec:
     """A tensor in host memory, by its address.
 
-    dtype:    a name of numpy's or torch's, "float32"; as an attribute the format's, "F32"
-    shape:    lengths; of float4_e2m1fn_x2 in pairs, as an attribute in single elements
-    data_ptr: the address of its first byte.  It is read when the tensor is saved; that the memory
-              is there until then is up to the caller
+    dtype: numpy's or torch's name, "float32"; the attribute is the format's name, "F32"
+    shape: lengths; of float4_e2m1fn_x2 in pairs of elements, the attribute in single elements
+    data_ptr: address of its first byte.  The memory is read when the tensor is saved; the caller
+              must keep it until then
     data_len: bytes
     """
 
@@ -82,7 +82,7 @@ def _joined(head, found):
 
 def serialize(tensor_dict: Mapping[str, TensorSpec],
               metadata: Optional[Mapping[str, str]] = None) -> bytes:
-    """The bytes of a safetensors file with tensors that are given by their addresses."""
+    """Return the bytes of a safetensors file with tensors that are given by their addresses."""
     return _joined(*_arranged(tensor_dict, metadata))
 
 
@@ -99,7 +99,7 @@ def _parsed(data):
 
 
 def deserialize(data: Any) -> List[Tuple[str, Dict[str, Any]]]:
-    """The tensors in the bytes of a safetensors file, in their order.
+    """Return the tensors in the bytes of a safetensors file, in their order.
 
     Returns a list of (name, {"shape": list, "dtype": "F32", "data": bytearray}).
     """
@@ -112,12 +112,13 @@ def deserialize(data: Any) -> List[Tuple[str, Dict[str, Any]]]:
 
 
 def save(tensors: Mapping[str, Any], metadata: Optional[Mapping[str, str]] = None) -> bytes:
-    """The bytes of a safetensors file; arguments as save_file()."""
+    """Return the bytes of a safetensors file; arguments as save_file()."""
     return _joined(*arrange(tensors_of(tensors), metadata))
 
 
 def load(data: Any, *, framework: str = "np", raw: bool = False) -> Dict[str, Any]:
-    """{name: array or tensor} from the bytes of a safetensors file, each in memory of its own."""
+    """Return {name: array or tensor} from the bytes of a safetensors file, each in separate
+    memory."""
     frame = frame_of(framework, "cpu", raw)
     result = {}
     with memoryview(data) as whole, whole.cast("B") as view:

@@ -36,7 +36,8 @@ def raw_shape(entry):
 
 
 def _meant(device):
-    """Return torch's name for a misnamed device; None if there is no such device."""
+    """Return torch's name of a device that was given by another name; None if torch has no such
+    device."""
     if isinstance(device, int):
         device = f"cuda:{device}"
     found = re.fullmatch(r"(?i)(cpu|host)|(?:gpu|cuda|nvidia)(?::?(\d*))", str(device).strip())
@@ -262,7 +263,8 @@ class Torch:
         return tensor.data_ptr()
 
     def wait(self):
-        """Wait until the device's earlier work no longer uses memory that was allocated again."""
+        """Wait for the device's earlier work, which may still use memory that was allocated
+        again."""
         if self.device.type == "cuda":
             self.torch.cuda.current_stream(self.device).synchronize()
 

@@ -184,7 +184,7 @@ def _cost(raw):
 def _cheap(raw):
     """Refuse a header that would take too much memory."""
     if _COST_FIXED + 300 * len(raw) <= _COST_MAX:
-        return      # the most expensive byte is a ":"
+        return      # such a header cannot be too expensive, even if all its bytes were ":"
     if _cost(raw) > _COST_MAX:
         raise SafetensorError("the header holds too many values, or too long texts: to read it "
                               f"would take more than {_COST_MAX >> 20} MiB")

@@ -135,7 +135,7 @@ class Reads(contextlib.ExitStack):
         timeout = patience(self.under_way + self.prepared + nbytes)
         while True:
             try:
-                # _go() waits for earlier users of the block's memory.
+                # _go() waits for earlier work that uses the block's memory.
                 self.queue.read(file, Idle(block), offset, strict=self.strict, timeout=timeout,
                                 tag=(file.name, nbytes))
                 break

@@ -113,7 +113,7 @@ def load_files(filenames: Iterable[Path], device: Device = "cpu", *, framework: 
             for path, file, header, entries in plan:
                 if not file.closed:
                     reads.add(file, header.data, entries, result)
-                    if verify:      # while the bytes are in flight
+                    if verify:      # read the checksums while the bytes are in flight
                         verified.add(path, file, header.data, entries)
                     continue
                 with _again(path, header) as again:
@@ -221,7 +221,7 @@ class _Shared:
 
 
 def _taken(tensor, dims, frame, view=False):
-    """Apply the rest of dims to a tensor that was read; give a view memory of its own."""
+    """Apply the rest of dims to a tensor that was read; copy the result if it is a view."""
     rest = tuple(dim.rest() for dim in dims)
     if view:
         return frame.part(tensor, rest)
@@ -290,7 +290,8 @@ class safe_open:  # pylint: disable=invalid-name
             self._frame.check(self._entry(name))
 
     def same_header(self, other: "safe_open") -> bool:
-        """Return whether the other one, closed or not, has the same tensors at the same places."""
+        """Return True if another safe_open, closed or not, has the same tensors at the same
+        offsets."""
         return _facts(self._header) == _facts(other._header)
 
     def keys(self) -> List[str]:
@@ -346,7 +347,7 @@ class safe_open:  # pylint: disable=invalid-name
         if got.nbytes < entry.nbytes:
             shorter(self._file.name, None)
         while begins[place - 1] + entries[place - 1].nbytes - begin > got.nbytes:
-            place -= 1      # the file now ends here
+            place -= 1      # the file was truncated: it ends here
         found = entries[first:place]
         views = dict(zip([each.name for each in found], self._frame.views(block, 0, found)))
         # Another thread may set another window at the same time: each uses its own.

@@ -22,7 +22,7 @@ _depth = 0
 _ours = []  # pairs of the package's object and ours
 
 
-# A new class per block, so that the end of the block recognises its replacements.
+# Each block makes a new class, so that the end of the block recognises its own replacements.
 
 def _opens(theirs):
     class Choice(type):

@@ -100,7 +100,7 @@ def _load(state, data, parts, frame, strict):
                 reads.finish()
             state.put(tensors)
             del tensors, reads
-    except BaseException as e:  # pylint: disable=broad-except # it is the caller's
+    except BaseException as e:  # pylint: disable=broad-except # for take() to raise
         state.fail(again(e))
     finally:
         state.shared.drop()
@@ -112,7 +112,8 @@ _threads = {}   # state: thread, for loaders that read
 
 @atexit.register
 def _stop_all():
-    """End all threads: if the interpreter ends one inside of torch, the process ends with SIGABRT.
+    """End all threads: the interpreter would end them inside of torch, and the process with
+    SIGABRT.
     """
     for state, thread in list(_threads.items()):
         _stop(state)
@@ -120,7 +121,7 @@ def _stop_all():
 
 
 def _after_fork():
-    # The child does not have the threads, one of which may have held the lock.
+    # A forked child has no threads, and one of them may have held the lock.
     for state in _threads:
         state.lock = threading.RLock()
         state.change = Bell()

@@ -70,7 +70,7 @@ def refuse_without_bytes(name_is, tensor, error):
 def _of_torch(name, tensor, names):
     torch = sys.modules["torch"]
     if not tensor.is_cpu and tensor.device.type == "meta":
-        # The package safetensors lets torch raise this; use the same class and words.
+        # In the package safetensors torch raises this: use the same class and text.
         raise RuntimeError(f"Cannot copy out of meta tensor; tensor '{name}' has no bytes")
     if not tensor.is_cpu or tensor.layout != torch.strided or tensor.is_nested:
         refuse_without_bytes(f"tensor '{name}'", tensor, SafetensorError)

@@ -129,7 +129,7 @@ def build(dtype, shape, nbytes, at, align):
 # ---------------------------------------------------------------------------- reading
 
 def _rebuilt(storage, offset, shape, strides, _grad=False, _hooks=None, metadata=None):
-    # Metadata can say, for example, that the bytes are the conjugate or the negative.
+    # Metadata may say, for example, that the tensor is the conjugate or the negative of the bytes.
     if metadata or storage[0] is None:
         raise Foreign
     return storage[0], storage[1], offset, shape, strides
@@ -282,7 +282,7 @@ def parse(at, begin, length):
     begin: where it begins in the file
     length: its bytes
 
-    Raises CheckpointError for a damaged one, Foreign for one that torch.load() may know.
+    Raises CheckpointError for a damaged archive, Foreign for one that torch.load() may understand.
     """
     members = _members(at, length)
     if b"data.pkl" not in members or members[b"data.pkl"][1] > _PICKLE_MAX:

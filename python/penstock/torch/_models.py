@@ -17,14 +17,14 @@ from ..safetensors._folder import shards_of
 from ..safetensors._save import arrange, tensors_of, write
 
 INDEX = "model.safetensors.index.json"
-# Our file names from saves that did not complete.
+# Names of our files that incomplete saves leave.
 _LEFT_OVER = (rf"model-[0-9a-f]{{8}}-\d{{5,}}-of-\d{{5,}}\.safetensors({LEFT_OVER})?|"
               rf"{re.escape(INDEX)}{LEFT_OVER}")
 
 
 def folder_of(path):
-    """Return a path as text.  Refuse names of services, because folders with these names would be
-    made."""
+    """Return a path as text.  Refuse names of services: save() would make folders with these
+    names."""
     path = os.fsdecode(path)
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", path):
         raise OSError(errno.EPROTONOSUPPORT, "names of services are not served; a folder that is "
@@ -123,7 +123,8 @@ def save(tensors: Mapping[str, Any], path: Path, *, metadata: Optional[Mapping[s
 
 
 def _leads_to(index, names):
-    """Return whether an index needs these files: it may be in place although a later step failed.
+    """Return True if an index needs these files.  After a failure the new index may already be in
+    place.
     """
     try:
         return not set(names).isdisjoint(shards_of(index).values())
@@ -149,7 +150,7 @@ _ENDING_MAX = 60    # seconds
 
 
 def state_of(path: str) -> Any:
-    """Return a value that differs for another file, or none, of this name."""
+    """Return a value that changes if this name gets another file, or has none any more."""
     try:
         facts = os.stat(path)
     except FileNotFoundError:
@@ -158,7 +159,7 @@ def state_of(path: str) -> Any:
 
 
 def still_there(contents: str, begun: Any, names: Iterable[str]) -> bool:
-    """Return whether no other save has replaced the table of contents and removed these files since
+    """Return False if another save has replaced the table of contents and removed these files since
     then.
 
     On a disk of its own a node never has the files of other nodes, so missing files alone prove

@@ -30,7 +30,7 @@ from ._archive import CheckpointError, Foreign, Stored, parse
 from ._metadata import Place, place_of
 from ._models import folder_of
 
-_WINDOW = 1024         # bytes at an archive's begin and end, read with those of others
+_WINDOW = 1024         # bytes at an archive's begin and end, read together for many archives
 _BATCH = 1 << 30       # most bytes in flight
 _BATCH_COPIES = 256 << 20
 _DEPTH = 256
@@ -206,7 +206,7 @@ class _Batch:
         block = torch.empty(most * step, dtype=torch.uint8, device=rows.device)
         for first in range(0, count, most):
             part = rows[first:first + most]
-            size = (len(part) - 1) * step + nbytes      # the file may end after the last piece
+            size = (len(part) - 1) * step + nbytes      # no gap at the end of the file
             self.file.read(block, offset + first * step, size, strict=self.strict)
             part.copy_(block[:len(part) * step].view(-1, step)[:, :nbytes])
 
@@ -265,7 +265,7 @@ class StorageReader(FileSystemReader):
     def _of_rank(self, rank):
         path = os.path.join(os.fspath(self.path), f"__{rank}.metadata")
         refused = self._refused
-        # torch falls back to this file if the other one is damaged; it may then belong to another
+        # If .metadata is damaged, torch falls back to the rank's file, which may be of another
         # save.
         if refused and (os.path.exists(os.path.join(os.fspath(self.path), ".metadata")) or
                         not os.path.exists(path)):
@@ -280,7 +280,7 @@ class StorageReader(FileSystemReader):
             if rank is None:
                 self._refused = str(e)
             else:
-                # Some versions of torch only report "metadata is None".
+                # Log the error: some versions of torch only report "metadata is None".
                 logging.getLogger("penstock").warning("%s", e)
             raise
         self._refused = ""

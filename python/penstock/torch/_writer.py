@@ -23,7 +23,7 @@ from ._models import OVERTAKEN, ending, folder_of, remove, replace, state_of, st
 
 _BATCH = 256 << 20      # bytes of one call, and of copies in memory
 _BATCH_PIECES = 4096
-_LARGE = 64 << 10       # from this size on O_DIRECT is worth its alignment
+_LARGE = 64 << 10       # tensors from this size on are aligned for O_DIRECT
 _DATA = r"__\d+_\d+(\.[0-9a-f]{8})?\.distcp"   # file names of torch's writer and ours
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
@@ -183,7 +183,7 @@ class StorageWriter(FileSystemWriter):
             try:
                 replace(path, pickle.dumps(metadata), self.sync_files)
             except BaseException:
-                # Otherwise each retry on a full disk would leave more files.
+                # Remove the files: otherwise each retry on a full disk would leave more of them.
                 if not self._needs(path, new):
                     remove(os.fspath(self.path), new)
                 raise
