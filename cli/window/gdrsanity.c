@@ -357,7 +357,7 @@ static void fork_map_and_free(void)
 	child_must_succeed(pid);
 }
 
-/* Why tests are waived. */
+/* Reasons for waiving tests. */
 static const char no_vmm[] = "libpenstock allocates by cuMemAlloc and not by cuMemCreate";
 static const char no_v2[] = "gdr_pin_buffer_v2() belongs to libgdrapi";
 static const char no_force[] = "a window is what the driver gives; PCIe cannot be forced";

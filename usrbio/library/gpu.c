@@ -28,7 +28,7 @@
  */
 #define BLOCK MIB(2)
 
-/* The arguments of a call, checked. */
+/* The checked arguments of a call. */
 struct want {
 	struct hf3fs_iov out; /* filled in, except for base and iovh */
 	int number;

@@ -107,7 +107,7 @@ def _load():
         try:
             lib = ctypes.CDLL(path)
             for name, (result, *arguments) in _prototypes().items():
-                # 3FS's own does not export this one.
+                # 3FS's own library does not export this function.
                 if name == "hf3fs_iorwrap" and not hasattr(lib, name):
                     continue
                 function = getattr(lib, name)

@@ -336,8 +336,8 @@ void executor_forget(struct executor *ex, const struct server_file *f,
 	runners_await(ex);
 	any |= check_again(ex, f, b);
 	executor_publish(ex);
-	/* Waiting requests may start now: these with another file, and those that waited for
-	 * these. */
+	/* Start waiting requests: those that named the removed object may have found another one,
+	 * and others waited for these. */
 	if (any)
 		executor_wake(ex);
 }

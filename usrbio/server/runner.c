@@ -19,7 +19,8 @@ void runner_drop(struct executor *ex, struct runner *h)
 	h->taken = false;
 	if (likely(!ex->nr_ending))
 		return;
-	/* The thread that ends a ring could not cancel requests of a taken runner: do it now. */
+	/* Cancel now: the thread that ends a ring could not cancel requests of a runner that was
+	 * taken. */
 	list_for_each (e, &ex->rings)
 		if (list_entry(e, struct server_ring, link)->ending)
 			ring_cancel(list_entry(e, struct server_ring, link), h);
@@ -220,7 +221,7 @@ bool runner_move(struct executor *ex, struct runner *h)
 		tell_begin(ex, first);
 		waits = runner_move_all(h, first, &full) + h->nr_prepared;
 		sent = waits ? pst_queue_submit(h->q) : 0;
-		/* Abandoned requests also fill the queue: reap to make room. */
+		/* Abandoned requests also fill the queue, so reap them to make room. */
 		n = waits || full || h->nr_inflight ? pst_queue_reap(h->q, d, 0, REAP_BATCH, 0) : 0;
 		land(d, n);
 		tell_end(ex, d, n);

@@ -20,12 +20,12 @@ struct request;
 /* A queue, and the requests that its passes have in flight. */
 struct runner {
 	struct list link;    /* on executor->runners */
-	struct pst_queue *q; /* or NULL */
+	struct pst_queue *q; /* the queue, or NULL */
 	int qfd;
 	bool helps;                       /* the current pass is a client's and must not block */
-	bool taken;                       /* a pass uses the runner */
+	bool taken;                       /* a pass is using the runner */
 	bool out;                         /* the pass has released the lock */
-	uint64_t out_since;               /* executor->nr_forgets when it did */
+	uint64_t out_since;               /* executor->nr_forgets when the lock was released */
 	uint64_t devices[RUNNER_DEVICES]; /* devices whose engines this queue started */
 	unsigned nr_devices;
 	struct request *first; /* requests to be started, in order */
@@ -34,7 +34,7 @@ struct runner {
 	unsigned nr_inflight; /* requests prepared or submitted, but not reaped */
 	uint64_t nr_taken;    /* entries taken since the beginning */
 	uint64_t nr_started;  /* requests started since the beginning, without those put back */
-	struct stage *stage;  /* staging for windows, or NULL */
+	struct stage *stage;  /* staging memory for windows, or NULL */
 };
 
 /* Return true if this queue has started the engine of the device. */

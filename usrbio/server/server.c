@@ -92,8 +92,8 @@ struct server *server_free(struct server *w)
 }
 
 /*
- * Wait until every executor was outside of a pass, after an object was removed from the table.  An
- * executor that is added later cannot find it.
+ * Wait until every executor has been outside of a pass, after an object was removed from the table.
+ * An executor that is added later cannot find the object.
  */
 static void server_forget(struct server *w, const struct server_file *f,
 			  const struct server_buffer *b)
@@ -218,7 +218,7 @@ void server_file_remove(struct server *w, struct server_file *f)
 
 /* ----------------------------------------------------------------- buffers */
 
-/* Return a hash of the device's name.  A collision of two devices costs at most a wait. */
+/* Return a hash of the device's name.  If two devices collide, the worst effect is a wait. */
 static uint64_t device_number(struct pst_mem *mem)
 {
 	struct pst_mem_info info = { .sz = sizeof(info) };
@@ -389,7 +389,8 @@ void server_ring_remove(struct server *w, struct server_ring *r)
 	ex->nr_ending++;
 	ring_drop(r);
 	executor_take_kicked(ex);
-	/* If a thread has taken the runner, come_back() cancels after its pass. */
+	/* If a thread has taken the runner, come_back() cancels the requests after that thread's
+	 * pass. */
 	if (!ex->runner.taken)
 		ring_cancel(r, &ex->runner);
 	if (!r->runner.taken)

@@ -118,7 +118,7 @@ def read_file(fn, hf3fs_mount_point=None, block_size=1 << 30, off=0, priority=No
         last.callback(deregister_fd, fd)
         if hf3fs_mount_point is None:
             hf3fs_mount_point = extract_mount_point(fn)
-        # No more memory than the file has bytes.
+        # Allocate no more memory than the file has bytes.
         shm = multiprocessing.shared_memory.SharedMemory(
             create=True, size=min(block_size, max(os.fstat(fd).st_size, 1)))
         last.callback(shm.close)
