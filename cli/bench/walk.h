@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Which pieces a thread takes in a turn, and in which order. */
+/* Choose the pieces that a thread reads or writes in a turn, and their order. */
 #ifndef CLI_BENCH_WALK_H
 #define CLI_BENCH_WALK_H
 

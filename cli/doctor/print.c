@@ -17,7 +17,7 @@ static const char *state_name(uint32_t state)
 	}
 }
 
-/* What each path needs of file and device, whatever the machine. */
+/* Requirements of each path for file and device. */
 static const char *const needs[PST_PATH_MAX + 1] = {
 	[PST_PATH_DIRECT] = "O_DIRECT on the file",
 	[PST_PATH_CACHED] = "the bytes in the page cache",

@@ -10,7 +10,7 @@
 
 #define BUCKETS_P99_MIN 100u /* with fewer buckets there is no 99th percentile */
 
-/* How to measure. */
+/* Parameters of a measurement. */
 struct bucket_plan {
 	unsigned buckets; /* most buckets, at least 1 */
 	uint32_t ops;     /* operations per bucket; fewer if they would take too long */

@@ -103,7 +103,7 @@ int broker_sem(struct broker *b, const struct caller *c, enum usrbio_priority pr
 /* An open file with the users whose rings may name it by its number; NULL: no users. */
 struct broker_file;
 
-/* What workers need to know of an open file. */
+/* Facts about an open file for workers. */
 struct broker_open {
 	uint64_t number;
 	uint64_t cached;  /* number under which the kernel caches the file; 0: not cached */

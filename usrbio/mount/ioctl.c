@@ -209,7 +209,7 @@ static int move_entry(fuse_req_t req, const struct usrbio_move *m)
 	if (!ioctl_is_name(m->name, sizeof(m->name)) ||
 	    !ioctl_is_name(m->to_name, sizeof(m->to_name)))
 		return -EINVAL;
-	/* This mount has no trash. */
+	/* Refuse moves to the trash, which this mount does not have. */
 	if (m->to_trash)
 		return -EOPNOTSUPP;
 	err = find_dir(fs, m->from, m->name, &from);

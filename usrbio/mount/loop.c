@@ -608,7 +608,7 @@ int loop_run(struct fs *fs, loop_answer fn)
 	list_init(&pool.turns);
 	for (unsigned b = 0; b < NR_BUCKETS; b++)
 		list_init(&pool.buckets[b]);
-	/* Only this thread takes signals, while it waits. */
+	/* Let only this thread receive signals, and only while it waits. */
 	(void)sigemptyset(&blocked);
 	for (unsigned i = 0; i < ARRAY_SIZE(ends); i++)
 		(void)sigaddset(&blocked, ends[i]);

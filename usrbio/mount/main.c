@@ -110,7 +110,7 @@ static void close_in_workers(void)
 		(void)closedir(d);
 }
 
-/* Notify the service manager, if one asked for that. */
+/* Notify the service manager if NOTIFY_SOCKET is set. */
 static void tell_service(const char *state)
 {
 	int err = notify_service(state);

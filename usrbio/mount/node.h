@@ -21,7 +21,7 @@
 struct file_handle;
 struct service_node;
 
-/* What the kernel knows of a node's attributes. */
+/* State of the kernel's knowledge of a node's attributes. */
 enum node_told {
 	TOLD_NOTHING, /* nothing since node_untell() */
 	TOLD_SURELY,  /* the attributes of the last answer */

@@ -331,7 +331,7 @@ static int open_shm(const struct caller *c, const char *name, struct stat *ret_s
 	err = -errno;
 	caller_end();
 	(void)close(dir);
-	/* Not ENOENT: clients take that for a mount that is not 3FS's. */
+	/* Do not return ENOENT: clients would conclude that the mount is not 3FS's. */
 	if (fd < 0)
 		return err == -EACCES || err == -EMFILE || err == -ENFILE ? err : -EINVAL;
 	if (fstat(fd, ret_st) < 0)

@@ -46,7 +46,7 @@ int usrbio_link_sem(const char *target, char ret_name[USRBIO_SHM_NAME_MAX])
 		return r;
 	if (!link_skip(&p, SEM_PREFIX) || !*p)
 		return -EINVAL;
-	/* This fits: the shared memory's name is shorter than NAME_MAX. */
+	/* The name fits, because names of shared memory are shorter than NAME_MAX. */
 	(void)snprintf(ret_name, USRBIO_SHM_NAME_MAX, "/%s", p);
 	return 0;
 }

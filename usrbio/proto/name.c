@@ -33,7 +33,7 @@ static int parse_depth(const char **p, struct usrbio_name *n)
 	int r;
 
 	*p += negative;
-	/* Not INT32_MIN, because callers negate it. */
+	/* Refuse INT32_MIN, because callers negate the number. */
 	r = usrbio_number(p, 10, INT32_MAX, &depth);
 	if (r == 0)
 		n->io_depth = negative ? -(int32_t)depth : (int32_t)depth;

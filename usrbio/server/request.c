@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* One request: check the copy of an entry, queue it, and record its result. */
+/* Execute one request: check the copy of an entry, queue it, and record its result. */
 #include "usrbio/server/hole.h"
 #include "usrbio/server/executor.h"
 #include "usrbio/server/named.h"

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * When an executor's thread sleeps, and when it is woken.
+ * Decide when an executor's thread sleeps and when it is woken.
  *
  * Waking a thread costs more than a read of a few KiB from the page cache.  A client that waits
- * does such work itself (executor_help()), and its kick before that should be free.  So while
- * clients help soon after their kicks, kicks do not wake the thread: it sleeps briefly and checks
- * for work after each short sleep.  If a client does not help, its requests start one short sleep
- * late, and ex->trust decreases.
+ * does such work itself (executor_help()), so its kick before that should cost nothing.  Therefore,
+ * while clients help soon after their kicks, kicks do not wake the thread: it sleeps briefly and
+ * checks for work after each short sleep.  If a client does not help, its requests start one short
+ * sleep late, and ex->trust decreases.
  *
  * A kick with enough work for two threads ends a short sleep: this is a call.  If calls follow each
  * other closely, the thread stays awake between them.  After calls that found no work left, calls
- * are skipped, because other threads need the CPUs then.
+ * are skipped, because other threads then need the CPUs.
  */
 #include <poll.h>
 #include <sched.h>

@@ -82,7 +82,7 @@ struct server *server_free(struct server *w);
  */
 int server_file_add(struct server *w, uint64_t number, int fd, struct server_file **ret);
 
-/* As server_file_add(), and server_opts.writes is called for writes to the file. */
+/* As server_file_add(), but server_opts.writes is also called for writes to the file. */
 int server_file_add_told(struct server *w, uint64_t number, int fd, struct server_file **ret);
 
 /*

@@ -36,7 +36,7 @@ bool shm_begin(const struct shm *s, int32_t *ret_sq_tail, int32_t *ret_cq_head);
 
 bool shm_look(const struct shm *s, struct shm_markers *ret);
 
-/* Both positions of the submission queue, unchecked: for hints. */
+/* Both positions of the submission queue.  They are not checked, so use them only as hints. */
 struct shm_entries {
 	int32_t sq_head, sq_tail;
 };
