@@ -80,7 +80,7 @@ static uint64_t block_len(const struct copy *c, uint64_t block)
 	return MIN(c->o->block, c->size - block * c->o->block);
 }
 
-/* Kinds of passes: each moves every block in the way named. */
+/* Passes over all blocks: what each does with a block. */
 enum pass {
 	PASS_COPY,   /* source to memory to target */
 	PASS_LOAD,   /* source to memory, all blocks at once */
