@@ -36,7 +36,7 @@ FAULTS = [
     ("CRC-32C of what was in memory", "worker.c", "crc32c_combine(src->sum,", "crc32c_combine(0,"),
     ("room in the memory of a handle", "worker.c", "end > info.len - job->item.mem_off)", "0)"),
     ("end of a job that is prepared", "worker.c",
-     "\tleave_io(job);\n\t/* Outside of JOB_IO, because preparing a request may hang. */", ""),
+     "src->len, &src->sum);\n\tleave_io(job);", "src->len, &src->sum);"),
     ("short reads of memory", "warm.c", "if ((uint64_t)n < want)", "if (0)"),
     ("a caller that reads", "cache.c", "i < kv->nr_workers + CALLERS_MAX", "i < CALLERS_MAX - 16"),
     ("budget", "cache.c", "} else if (kv->used + size > kv->budget) {", "} else if (0) {"),
