@@ -7,8 +7,6 @@
 #include "base/uaccess.h"
 #include "s3/http.h"
 
-#define ERROR_TEXT_MAX KIB(64)
-
 static bool header_is(const char *line, size_t len, const char *name, char *ret, size_t room)
 {
 	size_t n = strlen(name), from;
@@ -81,14 +79,16 @@ static bool keep_text(struct call *c, const char *data, size_t len)
 	size_t max = good ? TEXT_MAX : ERROR_TEXT_MAX;
 	char *more;
 
-	if (c->text_len + len > max) {
-		if (!good)
-			return true; /* drop the rest: enough is stored to name the error */
+	if (c->text_len + len > max && good) {
 		c->err = -E2BIG;
 		(void)snprintf(c->why, sizeof(c->why),
 			       "%.200s: the server's answer is longer than any should be",
 			       c->where->shown);
 		return false;
+	}
+	if (c->text_len + len > max) {
+		c->enough = true; /* to name the error: end the exchange */
+		len = max - c->text_len;
 	}
 	more = realloc(c->text, c->text_len + len + 1);
 	if (!more) {
@@ -100,7 +100,7 @@ static bool keep_text(struct call *c, const char *data, size_t len)
 	c->text = more;
 	c->text_len += len;
 	more[c->text_len] = '\0';
-	return true;
+	return !c->enough;
 }
 
 void answer_too_long(struct call *c)

@@ -46,7 +46,7 @@ static void send_call(struct call *c)
 	c->answer = (struct answer){ .length = UINT64_MAX };
 	c->err = 0;
 	c->why[0] = '\0';
-	c->looked = false;
+	c->looked = c->enough = false;
 	c->sent = 0;
 	c->got_before = c->got;
 	c->nr_sent++;
@@ -304,6 +304,8 @@ void http_finished(struct call *c, CURLcode code)
 		call_end(c);
 		return;
 	}
+	if (c->enough) /* answer_data() has ended the exchange, by the text of an error */
+		code = CURLE_OK;
 	if (code == CURLE_OK && !answer_look(c)) {
 		call_end(c);
 		return;

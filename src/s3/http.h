@@ -50,7 +50,7 @@ struct call {
 	const void *body;     /* body to send, in our memory */
 	uint64_t body_len;
 	bool patient; /* allow COMPLETE_SILENCE_S without a byte */
-	bool plain;   /* receive bodies of http:// straight into to (plain.c) */
+	bool plain;   /* bodies of http:// may come straight into to (plain.c) */
 	uint64_t deadline_ns;
 	check_fn check;
 	call_fn done;
@@ -74,7 +74,7 @@ struct call {
 	uint64_t again_ns, got_before;
 	unsigned tries, nr_moves, keys_nr; /* keys_nr: where.keys_nr of the keys that signed the
 					    * call */
-	bool looked, told_clock, told_region, told_keys, canceled, running, moved;
+	bool looked, enough, told_clock, told_region, told_keys, canceled, running, moved;
 	char *url;
 };
 

@@ -5,8 +5,9 @@
  *
  * libcurl connects: it looks up the name and tries the addresses.  The connected socket is
  * duplicated, and libcurl's own is closed.  If an answer is not simple, the request is sent again
- * through libcurl: a redirect, an answer without a length or with a Transfer-Encoding, headers of
- * more than HEAD_MAX bytes.
+ * through libcurl, and so are all later requests for ranges of that file: a redirect, an answer
+ * without a length or with a Transfer-Encoding, headers of more than HEAD_MAX bytes, headers with a
+ * line that ends with LF alone.
  *
  * All functions run on the thread pst-http.
  */
@@ -24,6 +25,7 @@
 #define HEAD_MAX KIB(16)
 #define WAKE_BYTES KIB(256) /* bytes of a body for each wake-up and system call */
 #define TURN_BYTES MIB(2)   /* bytes received from a connection before others get a turn */
+#define TURN_READS 16u      /* calls of recv(2) before others get a turn */
 
 /* A connection. */
 struct plain {
@@ -175,7 +177,7 @@ bool plain_wants(const struct call *c)
 	const struct where *w = c->where;
 
 	return c->plain && c->to && !c->body && strcmp(c->method, "GET") == 0 && !w->moved &&
-	       strncmp(w->origin, "http://", 7) == 0 && !plain_has_proxy(w);
+	       !w->unplain && strncmp(w->origin, "http://", 7) == 0 && !plain_has_proxy(w);
 }
 
 /* Make the text of a request from its URL and headers. */
@@ -284,13 +286,13 @@ static void plain_set_low(struct plain *p, uint64_t bytes)
 		p->low = low;
 }
 
-/* Send the request again through libcurl. */
+/* Send the request again through libcurl, and later ones for the file, too. */
 static void plain_refuse(struct plain *p)
 {
 	struct call *c = p->call;
 
 	plain_cancel(c);
-	c->plain = false;
+	c->where->unplain = true;
 	http_resend(c);
 }
 
@@ -335,17 +337,37 @@ static bool plain_says(const char *line, size_t len, const char *word)
 	return false;
 }
 
+/* Parse the first line: HTTP/1.0 or HTTP/1.1, a blank, three digits.  Return the status, or 0. */
+static long plain_status(const char *line, size_t len)
+{
+	static const char form[] = "HTTP/1.x ";
+	size_t at = strlen(form);
+	long status = 0;
+
+	if (len < at + 4 || memcmp(line, form, at - 2) != 0 || line[at - 1] != ' ' ||
+	    (line[at - 2] != '0' && line[at - 2] != '1') ||
+	    (line[at + 3] != ' ' && line[at + 3] != '\r'))
+		return 0;
+	for (size_t i = at; i < at + 3; i++) {
+		if (line[i] < '0' || line[i] > '9')
+			return 0;
+		status = status * 10 + (line[i] - '0');
+	}
+	return status;
+}
+
 /* Parse headers of len bytes, which end with an empty line.  Return false if the request must be
  * sent again through libcurl. */
 static bool plain_parse(struct plain *p, size_t len)
 {
 	struct call *c = p->call;
 	char *line = p->head, *end = p->head + len;
-	unsigned status, minor;
+	long status = plain_status(line, len);
 
-	if (len < 12 || sscanf(line, "HTTP/1.%1u %3u", &minor, &status) != 2 || minor > 1)
+	/* A status 1xx of HTTP/1.0 comes here, too. */
+	if (status < 200)
 		return false;
-	p->last = minor == 0;
+	p->last = line[7] == '0';
 	p->left = UINT64_MAX;
 	while (line < end) {
 		char *next = memchr(line, '\n', (size_t)(end - line));
@@ -380,11 +402,13 @@ static bool plain_begin_body(struct plain *p, size_t len)
 	struct call *c = p->call;
 	size_t more = p->head_len - len;
 
-	if (!plain_parse(p, len)) {
+	/* libcurl takes no NUL in a header. */
+	if (memchr(p->head, '\0', len) || !plain_parse(p, len)) {
 		plain_refuse(p);
 		return false;
 	}
 	p->in_body = true;
+	p->seen_ns = now_ns();
 	if (!answer_look(c)) {
 		plain_fail(p, CURLE_WRITE_ERROR);
 		return false;
@@ -394,17 +418,47 @@ static bool plain_begin_body(struct plain *p, size_t len)
 		plain_fail(p, CURLE_WRITE_ERROR);
 		return false;
 	}
+	if (!answer_is_good(c->answer.status) && p->left > ERROR_TEXT_MAX) {
+		p->left = ERROR_TEXT_MAX; /* the rest of an error's text tells nothing */
+		p->last = true;
+	}
 	if (more > p->left) /* bytes that belong to no answer */
 		p->last = true;
 	more = MIN(more, p->left);
 	return !more || plain_store(p, p->head + len, more);
 }
 
-/* Receive headers. Return false if nothing more is to be received for now. */
+/*
+ * Find the end of the headers in p->head, of which the first from bytes were searched before.
+ * Return false if the request must be sent again through libcurl: the text does not begin as an answer of HTTP/1, or has a line
+ * that ends with LF alone.  libcurl takes such an LF for the end of a line, so the body may begin
+ * before the first CR LF CR LF.  ret_len: bytes of the headers, 0: their end has not come.
+ */
+static bool plain_find_end(const struct plain *p, size_t from, size_t *ret_len)
+{
+	static const char begin[] = "HTTP/1.";
+	const char *text = p->head, *lf;
+
+	*ret_len = 0;
+	if (memcmp(text, begin, MIN(p->head_len, strlen(begin))) != 0)
+		return false;
+	for (size_t at = from; (lf = memchr(text + at, '\n', p->head_len - at));) {
+		at = (size_t)(lf - text) + 1;
+		if (at < 2 || text[at - 2] != '\r')
+			return false;
+		if (at >= 4 && memcmp(text + at - 4, "\r\n", 2) == 0) {
+			*ret_len = at;
+			return true;
+		}
+	}
+	return true;
+}
+
+/* Receive headers.  Return false if nothing more is to be received for now. */
 static bool plain_read_head(struct plain *p)
 {
 	ssize_t n = recv(p->fd, p->head + p->head_len, HEAD_MAX - p->head_len, MSG_DONTWAIT);
-	char *end;
+	size_t from = p->head_len, len;
 
 	if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
 		return false;
@@ -412,19 +466,20 @@ static bool plain_read_head(struct plain *p)
 		plain_fail(p, n < 0 || p->head_len ? CURLE_RECV_ERROR : CURLE_GOT_NOTHING);
 		return false;
 	}
+	/* seen_ns stays: as libcurl does, give all headers together SILENCE_S seconds. */
 	p->head_len += (size_t)n;
-	p->seen_ns = now_ns();
-	while ((end = memmem(p->head, p->head_len, "\r\n\r\n", 4))) {
-		size_t len = (size_t)(end - p->head) + 4;
-
-		if (len < 12 || strncmp(p->head, "HTTP/1.1 1", 10) != 0)
+	while (plain_find_end(p, from, &len)) {
+		if (!len && p->head_len < HEAD_MAX)
+			return true;
+		if (!len)
+			break;
+		if (plain_status(p->head, len) / 100 != 1 || p->head[7] == '0')
 			return plain_begin_body(p, len);
 		/* Skip a preliminary answer such as 100 Continue. */
 		p->head_len -= len;
 		memmove(p->head, p->head + len, p->head_len);
+		from = 0;
 	}
-	if (p->head_len < HEAD_MAX)
-		return true;
 	plain_refuse(p);
 	return false;
 }
@@ -461,11 +516,13 @@ static void plain_step(struct plain *p)
 {
 	struct call *c = p->call;
 	uint64_t turn = c->got;
+	unsigned reads = 0;
 	bool more = true;
 
 	if (p->sent < p->len)
 		plain_write(p);
-	while (more && !(p->in_body && !p->left) && c->got - turn < TURN_BYTES)
+	while (more && !(p->in_body && !p->left) && c->got - turn < TURN_BYTES &&
+	       reads++ < TURN_READS)
 		more = p->in_body ? plain_read_body(p) : plain_read_head(p);
 	if (p->dead || p->call != c)
 		return;

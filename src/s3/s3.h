@@ -34,18 +34,19 @@
 #include "base/base.h"
 #include "file/io.h"
 
-#define CALLS_MAX 64u        /* concurrent exchanges of a process */
-#define ORIGIN_CALLS_MAX 32u /* concurrent exchanges with one server; leaves some for others */
-#define CURL_BUFFER KIB(512) /* bytes of libcurl's receive buffer, per exchange */
-#define RANGE_LEN MIB(8)     /* bytes of one ranged GET */
-#define PART_LEN MIB(16)     /* bytes of one part of a multi-part upload */
-#define PARTS_MAX 8u         /* buffers of PART_LEN per file */
-#define MARK_LEN 32u         /* hexadecimal digits that identify an upload */
-#define PART_NR_MAX 10000u   /* most parts of an upload; S3's limit */
-#define TEXT_MAX MIB(2)      /* bytes of a text answer, such as a page of a listing */
-#define KEY_MAX 1024u        /* bytes, S3's own limit */
-#define TRIES_MAX 5u         /* consecutive attempts without progress */
-#define PROGRESS_MIN KIB(64) /* bytes received that count as progress */
+#define CALLS_MAX 64u          /* concurrent exchanges of a process */
+#define ORIGIN_CALLS_MAX 32u   /* concurrent exchanges with one server; leaves some for others */
+#define CURL_BUFFER KIB(512)   /* bytes of libcurl's receive buffer, per exchange */
+#define RANGE_LEN MIB(8)       /* bytes of one ranged GET */
+#define PART_LEN MIB(16)       /* bytes of one part of a multi-part upload */
+#define PARTS_MAX 8u           /* buffers of PART_LEN per file */
+#define MARK_LEN 32u           /* hexadecimal digits that identify an upload */
+#define PART_NR_MAX 10000u     /* most parts of an upload; S3's limit */
+#define TEXT_MAX MIB(2)        /* bytes of a text answer, such as a page of a listing */
+#define ERROR_TEXT_MAX KIB(64) /* bytes of the text of an error */
+#define KEY_MAX 1024u          /* bytes, S3's own limit */
+#define TRIES_MAX 5u           /* consecutive attempts without progress */
+#define PROGRESS_MIN KIB(64)   /* bytes received that count as progress */
 #define REDIRECTS_MAX 5u
 #define CONNECT_MS 5000L
 #define SILENCE_S 20L               /* seconds without a byte; then reconnect */
@@ -123,6 +124,7 @@ struct where {
 	size_t key_at; /* s3://: index of the key in path */
 	char *query;   /* https://: query as given; or NULL */
 	char *moved;   /* target of a redirect, or NULL */
+	bool unplain;  /* the server gives answers that plain.c does not take */
 	char region[64];
 	int64_t skew_s; /* seconds that the server's clock is ahead */
 	struct keys keys;

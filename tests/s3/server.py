@@ -9,6 +9,7 @@
 The server verifies each signature itself, and refuses what real servers refuse.
 """
 import calendar
+import contextlib
 import hashlib
 import hmac
 import re
@@ -132,6 +133,12 @@ class Handler(BaseHTTPRequestHandler):
         elif kind == "raw":
             self.wfile.write(f["bytes"])
             self.close_connection = True
+        elif kind == "endless":
+            self.wfile.write(f.get("bytes", b""))
+            self.close_connection = True
+            with contextlib.suppress(OSError):
+                while True:
+                    self.wfile.write(f["again"])
         elif kind == "hang":
             f["until"].wait(60)
             self.close_connection = True
