@@ -36,9 +36,16 @@ struct entry *cache_find(const struct cache *c, uint64_t hash)
 	return e && e->queue < c->policy->ops->cached ? e : NULL;
 }
 
-pthread_mutex_t *cache_stripe(struct pst_kv *kv, uint64_t hash)
+void cache_lock_file(struct pst_kv *kv, uint32_t space, uint64_t hash)
 {
-	return &kv->stripes[hash % STRIPES];
+	(void)pthread_rwlock_rdlock(&kv->spaces[space]->dropping);
+	(void)pthread_mutex_lock(&kv->stripes[hash % STRIPES]);
+}
+
+void cache_unlock_file(struct pst_kv *kv, uint32_t space, uint64_t hash)
+{
+	(void)pthread_mutex_unlock(&kv->stripes[hash % STRIPES]);
+	(void)pthread_rwlock_unlock(&kv->spaces[space]->dropping);
 }
 
 /* Called with the lock: release the bytes of removed files of one block, now or when their reader
@@ -114,16 +121,16 @@ static int unlink_block(struct pst_kv *kv, struct cache *c, uint32_t space, stru
 {
 	char path[BLOCK_PATH_LEN], tail[TAIL_MAX];
 	uint64_t hash = id.hash;
-	bool again, told;
+	bool again, asked;
 	int r = 0;
 
 	block_path(path, id.space, hash);
-	(void)pthread_mutex_lock(cache_stripe(kv, hash));
+	cache_lock_file(kv, space, hash);
 	(void)pthread_mutex_lock(&kv->lock);
 	again = cache_find(c, hash);
-	told = !again && !list_empty(&kv->events);
+	asked = !again && !list_empty(&kv->events);
 	(void)pthread_mutex_unlock(&kv->lock);
-	if (told && !id.key)
+	if (asked && !id.key)
 		event_read_key(kv, path, &id, tail);
 	if (!again && unlinkat(kv->root.dir[root_dir_of(&kv->root, hash)], path, 0) < 0 &&
 	    errno != ENOENT)
@@ -131,7 +138,9 @@ static int unlink_block(struct pst_kv *kv, struct cache *c, uint32_t space, stru
 	if (!again && r == 0)
 		lend_revoke(kv, id.space, &hash);
 	(void)pthread_mutex_lock(&kv->lock);
-	if (told)
+	/* A queue that is new since then may have been followed by a look at the file, and its
+	 * reader must learn of the loss although the key was not read. */
+	if (!again)
 		event_add(kv, PST_KV_REMOVED, space, &id, 0);
 	/* A file that cannot be unlinked still counts. */
 	if (r == 0)
@@ -139,7 +148,7 @@ static int unlink_block(struct pst_kv *kv, struct cache *c, uint32_t space, stru
 	else
 		kv->broken = true;
 	(void)pthread_mutex_unlock(&kv->lock);
-	(void)pthread_mutex_unlock(cache_stripe(kv, hash));
+	cache_unlock_file(kv, space, hash);
 	return r;
 }
 
@@ -367,7 +376,7 @@ static int publish_once(struct pst_kv *kv, uint32_t space, const struct block_id
 	uint64_t old;
 	int r;
 
-	(void)pthread_mutex_lock(cache_stripe(kv, hash));
+	cache_lock_file(kv, space, hash);
 	r = rename_block(kv, id->space, hash, dir, temp);
 	if (r == 0) {
 		lend_revoke(kv, id->space, &hash);
@@ -391,7 +400,7 @@ static int publish_once(struct pst_kv *kv, uint32_t space, const struct block_id
 			(void)unlinkat(dir, path, 0);
 		}
 	}
-	(void)pthread_mutex_unlock(cache_stripe(kv, hash));
+	cache_unlock_file(kv, space, hash);
 	return r;
 }
 

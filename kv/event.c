@@ -184,15 +184,24 @@ PST_API struct pst_kv_events *pst_kv_events_free(struct pst_kv_events *q)
 	return NULL;
 }
 
+/* Called with the lock: tell the reader of the events that are lost after those it has taken. */
+static void events_tell_lost(struct pst_kv_events *q)
+{
+	q->lost += q->read.lost;
+	q->read.lost = 0;
+}
+
 /* Called with the lock: give the reader what the store has filled. */
 static void events_swap(struct pst_kv_events *q)
 {
 	struct half empty = { .at = q->read.at };
 
-	q->lost += q->read.lost;
+	events_tell_lost(q);
 	q->read = q->fill;
 	q->fill = empty;
 	q->taken = 0;
+	if (!q->read.len)
+		events_tell_lost(q);
 }
 
 PST_API int pst_kv_events_take(struct pst_kv_events *q, struct pst_kv_event *ret, unsigned max,

@@ -227,10 +227,10 @@ static int lend_read(struct lend *l, uint64_t *ret_len)
 		return -ENOENT;
 	/* Take the stripe before lend_add(): a block that is published while this thread waits must
 	 * not be truncated. */
-	(void)pthread_mutex_lock(cache_stripe(kv, l->id.hash));
+	cache_lock_file(kv, l->space, l->id.hash);
 	lend_add(l);
 	r = lend_open_file(l);
-	(void)pthread_mutex_unlock(cache_stripe(kv, l->id.hash));
+	cache_unlock_file(kv, l->space, l->id.hash);
 	if (r == 0)
 		r = lend_check(l, ret_len);
 	r = lend_count(l, r);

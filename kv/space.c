@@ -26,6 +26,7 @@ void space_free(struct space *sp)
 		return;
 	if (sp->own.policy)
 		(void)sp->own.policy->ops->free(sp->own.policy);
+	(void)pthread_rwlock_destroy(&sp->dropping);
 	free(sp->prefix);
 	free(sp->identity);
 	free(sp->tenant);
@@ -66,6 +67,7 @@ static int space_check_room(const struct pst_kv *kv)
 
 int space_add(struct pst_kv *kv, uint64_t hash, uint64_t quota, uint32_t *ret)
 {
+	pthread_rwlockattr_t drops_first;
 	struct space *sp;
 	int r;
 
@@ -77,6 +79,12 @@ int space_add(struct pst_kv *kv, uint64_t hash, uint64_t quota, uint32_t *ret)
 	sp = calloc(1, sizeof(*sp));
 	if (!sp)
 		return err_set(ENOMEM, "out of memory");
+	/* A drop must not wait for ever behind sets that overlap. */
+	(void)pthread_rwlockattr_init(&drops_first);
+	(void)pthread_rwlockattr_setkind_np(&drops_first,
+					    PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+	(void)pthread_rwlock_init(&sp->dropping, &drops_first);
+	(void)pthread_rwlockattr_destroy(&drops_first);
 	sp->hash = hash;
 	sp->quota = quota;
 	sp->cache = &kv->common;
@@ -328,25 +336,29 @@ static uint64_t forget_space(struct cache *c, uint32_t space, uint64_t *ret_bloc
 
 static int drop_space(struct pst_kv *kv, uint32_t space)
 {
-	struct space *sp;
+	struct space *sp = kv->spaces[space];
 	char from[32], to[48];
 	uint64_t bytes, blocks, nr;
 	int r = 0;
 
+	/* Move the files and forget them in one step for those who store and remove blocks. */
+	(void)pthread_rwlock_wrlock(&sp->dropping);
 	(void)pthread_mutex_lock(&kv->lock);
-	sp = kv->spaces[space];
 	nr = kv->next_temp++;
-	bytes = forget_space(sp->cache, space, &blocks);
-	cache_trim(kv, sp->cache);
-	kv->stat.removed += blocks;
-	event_add(kv, PST_KV_DROPPED, space, NULL, 0);
 	(void)pthread_mutex_unlock(&kv->lock);
 	(void)snprintf(from, sizeof(from), "b/%016" PRIx64, sp->hash);
 	(void)snprintf(to, sizeof(to), "gone/%" PRIu64, nr);
 	for (unsigned i = 0; i < kv->root.nr; i++)
 		if (renameat(kv->root.dir[i], from, kv->root.dir[i], to) < 0 && errno != ENOENT)
 			r = -errno;
+	(void)pthread_mutex_lock(&kv->lock);
+	bytes = forget_space(sp->cache, space, &blocks);
+	cache_trim(kv, sp->cache);
+	kv->stat.removed += blocks;
+	event_add(kv, PST_KV_DROPPED, space, NULL, 0);
+	(void)pthread_mutex_unlock(&kv->lock);
 	lend_revoke(kv, sp->hash, NULL);
+	(void)pthread_rwlock_unlock(&sp->dropping);
 	for (unsigned i = 0; i < kv->root.nr; i++) {
 		int gone = root_remove_tree(kv->root.dir[i], to);
 

@@ -2,9 +2,9 @@
 /*
  * An open store.  One lock protects all of it, and is not held during calls that may wait for a
  * disk.  A thread that changes both the file of a block and the index (rename, unlink) takes the
- * block's stripe, which is another lock, before the store's lock.  used counts the bytes of each
- * file from their reservation until the file is unlinked and nobody reads it; files is the number
- * of these files.  The policies hold only published blocks, so the sum of their bytes never exceeds
+ * space's lock against a drop, then the block's stripe, which is another lock, and then the store's
+ * lock.  used counts the bytes of each file from their reservation until the file is unlinked and
+ * nobody reads it; files is the number of these files.  The policies hold only published blocks, so the sum of their bytes never exceeds
  * used.
  */
 #ifndef KV_STORE_H
@@ -46,6 +46,7 @@ struct space {
 	uint64_t quota;
 	struct cache *cache;
 	struct cache own;
+	pthread_rwlock_t dropping; /* shared by who changes a block's file; a drop has it alone */
 };
 
 enum job_state {
@@ -191,8 +192,10 @@ static inline uint64_t size_of_file(uint64_t len)
 
 uint64_t kv_key_hash(const struct pst_kv *kv, const struct space *sp, const void *key, size_t len);
 
-/* Return the lock of a block's file. */
-pthread_mutex_t *cache_stripe(struct pst_kv *kv, uint64_t hash);
+/* Lock and unlock a block's file, before it is renamed, opened to be lent, or unlinked.  Called
+ * without the lock. */
+void cache_lock_file(struct pst_kv *kv, uint32_t space, uint64_t hash);
+void cache_unlock_file(struct pst_kv *kv, uint32_t space, uint64_t hash);
 
 /* Return the published block with that hash, or NULL.  Called with the lock. */
 struct entry *cache_find(const struct cache *c, uint64_t hash);

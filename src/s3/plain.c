@@ -430,9 +430,10 @@ static bool plain_begin_body(struct plain *p, size_t len)
 
 /*
  * Find the end of the headers in p->head, of which the first from bytes were searched before.
- * Return false if the request must be sent again through libcurl: the text does not begin as an answer of HTTP/1, or has a line
- * that ends with LF alone.  libcurl takes such an LF for the end of a line, so the body may begin
- * before the first CR LF CR LF.  ret_len: bytes of the headers, 0: their end has not come.
+ * Return false if the request must be sent again through libcurl: the text does not begin as an
+ * answer of HTTP/1, or has a line that ends with LF alone.  libcurl takes such an LF for the end of
+ * a line, so the body may begin before the first CR LF CR LF.  ret_len: bytes of the headers; 0:
+ * the end has not come.
  */
 static bool plain_find_end(const struct plain *p, size_t from, size_t *ret_len)
 {

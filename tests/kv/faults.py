@@ -75,8 +75,8 @@ FAULTS = [
     ("blocks of a tenant that is dropped", "space.c", "if (user_space(e->user) != space)",
      "if (1)"),
     ("who waits for a publication", "lend.c",
-     "(void)pthread_mutex_lock(cache_stripe(kv, l->id.hash));\n\tlend_add(l);",
-     "lend_add(l);\n\t(void)pthread_mutex_lock(cache_stripe(kv, l->id.hash));"),
+     "cache_lock_file(kv, l->space, l->id.hash);\n\tlend_add(l);",
+     "lend_add(l);\n\tcache_lock_file(kv, l->space, l->id.hash);"),
     ("share of a client", "lend.c", "(kv->budget / 2 - others) / 2", "kv->budget / 2"),
     ("new blocks whose room nobody needs", "lend.c",
      "r = lend_reserve(l, who);\n\tif (r == -ENOSPC && lend_expire(kv))",
@@ -86,7 +86,7 @@ FAULTS = [
      "if (n == FULL_TRIES || !cache_thin_out(kv))\n\t\t\treturn err_set",
      "if (1)\n\t\t\treturn err_set"),
     ("room for one more name", "cache.c", "if (r != -ENOSPC || n == FULL_TRIES", "if (1"),
-    ("key of an evicted block", "cache.c", "if (told && !id.key)", "if (0)"),
+    ("key of an evicted block", "cache.c", "if (asked && !id.key)", "if (0)"),
     ("events after a lost one", "event.c", "|| q->fill.lost ||", "||"),
     ("room of a queue of events", "event.c", "bytes > q->room - q->fill.len)", "0)"),
     ("space of an event", "event.c", "if (q->space != PST_KV_ANY_SPACE && q->space != space)",
@@ -94,8 +94,13 @@ FAULTS = [
     ("events of a reader", "event.c", "if (!store_has_index(kv))", "if (0)"),
     ("number of lost events", "event.c", "q->lost += q->read.lost;", ""),
     ("event of a drop", "space.c", "event_add(kv, PST_KV_DROPPED, space, NULL, 0);", ""),
+    ("queues that begin during a removal", "cache.c", "if (!again)\n\t\tevent_add(",
+     "if (asked)\n\t\tevent_add("),
+    ("sets during a drop", "space.c", "(void)pthread_rwlock_wrlock(&sp->dropping);",
+     "(void)pthread_rwlock_rdlock(&sp->dropping);"),
+    ("a loss in an empty queue", "event.c", "if (!q->read.len)", "if (0)"),
     ("event of a set", "cache.c", "if (r == 0)\n\t\t\tevent_add(", "if (0)\n\t\t\tevent_add("),
-    ("event of a removal", "cache.c", "if (told)\n\t\tevent_add(", "if (0)\n\t\tevent_add("),
+    ("event of a removal", "cache.c", "if (!again)\n\t\tevent_add(", "if (0)\n\t\tevent_add("),
     ("readers do not write", "front.c", "job_end(job, -EROFS);", "job_end(job, 0);"),
 ]
 
@@ -110,7 +115,8 @@ def build(scratch, file, name, others, wraps):
 
 def found_by(_, file, scratch):
     """Return the name of the test that fails, or None."""
-    tests = {"test-kv-lend": ([], ["-Wl,--wrap=ftruncate64"]), "test-kv-events": ([], []),
+    lend = [f"-Wl,--wrap={w}" for w in ("ftruncate64", "unlinkat", "renameat")]
+    tests = {"test-kv-lend": ([], lend), "test-kv-events": ([], []),
              "test-kv": ([], []), "test-kv-device": ([], []),
              "test-kv-calls": (["calls.c"], [f"-Wl,--wrap={w}" for w in WRAPS]),
              "test-kv-kill": ([], [])}

@@ -322,13 +322,13 @@ static void a_reader_that_waits_for_a_publication(void)
 	nr = k_space(shared, "m", "");
 	space = shared->spaces[nr]->hash;
 	hash = kv_key_hash(shared, shared->spaces[nr], "k", 1);
-	(void)pthread_mutex_lock(cache_stripe(shared, hash));
+	cache_lock_file(shared, nr, hash);
 	T_EQ(pthread_create(&thread, NULL, late_reader, (void *)(uintptr_t) "k"), 0);
 	while (k_stat(shared).gets < 1 || !sleeps(late_tid))
 		(void)usleep(100);
 	/* Do what cache_publish() does next after the rename. */
 	lend_revoke(shared, space, &hash);
-	(void)pthread_mutex_unlock(cache_stripe(shared, hash));
+	cache_unlock_file(shared, nr, hash);
 	T_EQ(pthread_join(thread, NULL), 0);
 	T_EQ(late_result, 0);
 	T_CHECK(k_disk() > LEN);
@@ -376,6 +376,135 @@ static void a_file_that_is_lent_twice(void)
 		lend_close(l[i]);
 	T_EQ(k_stat(kv).used, 0);
 	pst_kv_close(kv);
+	k_remove_root();
+}
+
+static struct pst_kv *watched;
+static struct pst_kv_events *begun;
+
+/* Begin a queue of events when a block's file is still there, and the index has forgotten it. */
+static void begin_queue(void)
+{
+	struct pst_kv_events_opts o = { .sz = sizeof(o), .space = PST_KV_ANY_SPACE };
+
+	if (watched && !begun)
+		T_OK(pst_kv_events_new(watched, &o, &begun));
+}
+
+int __real_unlinkat(int dir, const char *path, int flags);
+__attribute__((visibility("default"))) int __wrap_unlinkat(int dir, const char *path, int flags);
+int __wrap_unlinkat(int dir, const char *path, int flags)
+{
+	if (path[0] == 'b')
+		begin_queue();
+	return __real_unlinkat(dir, path, flags);
+}
+
+static pthread_t late_set;
+static bool set_late;
+static atomic_bool late_set_ended;
+
+static void *late_setter(void *arg)
+{
+	late_tid = (int)syscall(SYS_gettid);
+	late_result = lent_set(shared, arg);
+	late_set_ended = true;
+	return NULL;
+}
+
+/* Begin a set, and wait until it has ended or waits for a lock. */
+static void begin_set(void)
+{
+	set_late = false;
+	late_tid = 0;
+	late_set_ended = false;
+	T_EQ(pthread_create(&late_set, NULL, late_setter, (void *)(uintptr_t) "k"), 0);
+	for (unsigned slept = 0; slept < 20 && !late_set_ended; (void)usleep(100))
+		slept = late_tid && sleeps(late_tid) ? slept + 1 : 0;
+}
+
+int __real_renameat(int dir, const char *path, int new_dir, const char *to);
+__attribute__((visibility("default"))) int __wrap_renameat(int dir, const char *path, int new_dir,
+							   const char *to);
+int __wrap_renameat(int dir, const char *path, int new_dir, const char *to)
+{
+	bool drops = strncmp(to, "gone/", 5) == 0;
+	int r;
+
+	if (drops)
+		begin_queue();
+	r = __real_renameat(dir, path, new_dir, to);
+	if (drops && set_late)
+		begin_set();
+	return r;
+}
+
+/* Who begins to follow a store, and then looks at its files, learns of each file that goes. */
+static void queues_that_begin_during_a_removal(void)
+{
+	struct pst_kv_opts o = {
+		.sz = sizeof(o), .budget = MIB(1), .policy = "lru", .max_blocks = 16
+	};
+	struct pst_kv_event e[4];
+	uint64_t lost;
+	uint32_t nr;
+	char key[16];
+
+	k_new_root();
+	T_OK(k_open_with(&o, &watched));
+	nr = k_space(watched, "m", NULL);
+	T_EQ(k_set(watched, nr, "k", 10), 0);
+	T_EQ(k_do(watched, PST_KV_DELETE, nr, "k", NULL, 0), 0);
+	T_EQ(pst_kv_events_take(begun, e, 4, 0, &lost), 1);
+	T_EQ(lost, 0);
+	T_EQ(e[0].type, PST_KV_REMOVED);
+	T_EQ(e[0].key_len, 1);
+	begun = pst_kv_events_free(begun);
+
+	for (unsigned i = 0; i < 17; i++) {
+		(void)snprintf(key, sizeof(key), "%u", i);
+		T_EQ(k_set(watched, nr, key, 10), 0);
+	}
+	/* Nobody has read the key of the block that was evicted, so all looks again. */
+	T_EQ(pst_kv_events_take(begun, e, 4, 0, &lost), 0);
+	T_EQ(lost, 2);
+	begun = pst_kv_events_free(begun);
+
+	T_EQ(pst_kv_drop(watched, "m", NULL), 1);
+	T_EQ(pst_kv_events_take(begun, e, 4, 0, &lost), 1);
+	T_EQ(lost, 0);
+	T_EQ(e[0].type, PST_KV_DROPPED);
+	begun = pst_kv_events_free(begun);
+	pst_kv_close(watched);
+	watched = NULL;
+	k_remove_root();
+}
+
+/* A set that meets a drop of its space comes before or after the whole of it. */
+static void a_set_during_a_drop(void)
+{
+	struct pst_kv_events_opts o = { .sz = sizeof(o), .space = PST_KV_ANY_SPACE };
+	struct pst_kv_events *events;
+	struct pst_kv_event e[4];
+	uint64_t lost;
+
+	k_new_root();
+	shared = k_open(MIB(64), 0);
+	T_EQ(lent_set(shared, "k"), 0);
+	T_OK(pst_kv_events_new(shared, &o, &events));
+	set_late = true;
+	T_EQ(pst_kv_drop(shared, "m", NULL), 1);
+	T_CHECK(!set_late);
+	T_EQ(pthread_join(late_set, NULL), 0);
+	T_EQ(late_result, 0);
+	T_EQ(pst_kv_events_take(events, e, 4, 0, &lost), 2);
+	T_EQ(lost, 0);
+	T_EQ(e[0].type, PST_KV_DROPPED);
+	T_EQ(e[1].type, PST_KV_STORED);
+	T_EQ(k_stat(shared).blocks, 1);
+	T_EQ(k_stat(shared).used, k_disk());
+	pst_kv_events_free(events);
+	pst_kv_close(shared);
 	k_remove_root();
 }
 
@@ -445,6 +574,8 @@ int main(void)
 	T_RUN(clients_make_events);
 	T_RUN(a_reader_that_waits_for_a_publication);
 	T_RUN(a_file_that_is_lent_twice);
+	T_RUN(queues_that_begin_during_a_removal);
+	T_RUN(a_set_during_a_drop);
 	T_RUN(clients_at_once);
 	return t_done();
 }
