@@ -223,7 +223,7 @@ class PenstockTier(SecondaryTierManager):  # type: ignore[misc]
             self._told.update(news)
         last = self.events[-1] if self.events else None
         if last is not None and last.removed == removed and self._changes is not None:
-            last.keys = sorted(last.keys + news)
+            last.keys.extend(news)  # take_events() sorts
             return
         self.events.append(OffloadingEvent(
             keys=news, medium=self.medium, removed=removed, locality=self.locality,
@@ -258,6 +258,8 @@ class PenstockTier(SecondaryTierManager):  # type: ignore[misc]
         if self._changes is not None:
             self._follow(self._changes)
         events, self.events = self.events or [], [] if self.events is not None else None
+        for event in events:
+            event.keys.sort()
         return events
 
     def drain_jobs(self) -> None:

@@ -18,7 +18,7 @@ import vllm_fake  # pylint: disable=C0413
 
 THEIRS = vllm_fake.install()
 # pylint: disable=C0413
-from penstock import vllm_tier  # noqa: E402
+from penstock import kv, vllm_tier  # noqa: E402
 from vllm.v1.kv_offload.base import LookupResult  # noqa: E402
 
 BLOCK, BLOCKS = 70000, 8
@@ -218,6 +218,20 @@ def events_of_directories():
         eq([ok, len(good)], [False, 13])
         eq(engine.events(), [(sorted(set(keys[16:]) - set(good)), True)])
         eq(engine.events(), [])
+
+
+@case
+def many_events_at_once():
+    """Told in one event, sorted, in a time that grows with their number alone."""
+    with Engine(**directory()) as engine:
+        keys = keys_of(*range(30000))
+        changes = [kv.Event(kv.STORED, 0, key, 1, at + 1) for at, key in enumerate(keys[::-1])]
+        take, kv.Events.take = kv.Events.take, lambda self, most: [
+            changes.pop() for _ in range(min(most, len(changes)))]
+        try:
+            eq(engine.events(), [(sorted(keys), False)])
+        finally:
+            kv.Events.take = take
 
 
 @case
