@@ -4,8 +4,8 @@
  * disk.  A thread that changes both the file of a block and the index (rename, unlink) takes the
  * space's lock against a drop, then the block's stripe, which is another lock, and then the store's
  * lock.  used counts the bytes of each file from their reservation until the file is unlinked and
- * nobody reads it; files is the number of these files.  The policies hold only published blocks, so the sum of their bytes never exceeds
- * used.
+ * nobody reads it; files is the number of these files.  The policies hold only published blocks, so
+ * the sum of their bytes never exceeds used.
  */
 #ifndef KV_STORE_H
 #define KV_STORE_H
