@@ -222,7 +222,7 @@ static void fuzz_run(const uint8_t *data, size_t len, size_t cut, struct call *c
  * Their end is an empty line, and a line ends with LF or CR LF. */
 static size_t fuzz_body(const uint8_t *data, size_t len)
 {
-	bool interim = false;
+	bool interim = false, first = true;
 
 	for (size_t at = 0, line = 0; at < len; at++) {
 		size_t n = at - line;
@@ -233,8 +233,10 @@ static size_t fuzz_body(const uint8_t *data, size_t len)
 			if (!interim)
 				return at + 1;
 			interim = false;
-		} else if (n >= 10 && memcmp(data + line, "HTTP/1.1 1", 10) == 0) {
-			interim = true;
+			first = true;
+		} else if (first) {
+			interim = n >= 10 && memcmp(data + line, "HTTP/1.1 1", 10) == 0;
+			first = false;
 		}
 		line = at + 1;
 	}
