@@ -126,7 +126,7 @@ FAULTS = [
     ("end of the older connection", HELLO, "\t\tconn_kill(other, NULL);\n\t}\n\tlist_for_each",
      "\t}\n\tlist_for_each", "protocol"),
     ("requests of the older connection", HELLO,
-     "if (other->nr_pool != other->nr_ends && same_channel(c, other))", "if (0)", "protocol"),
+     "if (other->nr_pool != other->nr_ends && same_channel(c, other))", "if (0)", "operation"),
     ("clients without channels", HELLO,
      "&&\n\t       memcmp(a->hello.client, nobody, sizeof(nobody)) != 0;", ";", "protocol"),
     ("channels", HELLO, "return a->hello.channel == b->hello.channel &&", "return", "protocol"),
