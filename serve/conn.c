@@ -34,6 +34,19 @@ static void conn_count(const struct job *j)
 		n->bytes_written += j->count;
 }
 
+/* Return true if the kernel has accepted all replies.  Called by the loop. */
+static bool conn_is_sent(const struct conn *c)
+{
+	switch (atomic_load_explicit(&c->sender, memory_order_acquire)) {
+	case SENDER_WORKER:
+		return false;
+	case SENDER_LOOP:
+		return !c->out.head && !(c->tls && net_tls_unsent(c->tls));
+	default: /* nothing was begun */
+		return !c->out.head;
+	}
+}
+
 void conn_reply(struct job *j)
 {
 	conn_count(j);
@@ -41,6 +54,9 @@ void conn_reply(struct job *j)
 		qp_answer(j);
 		return;
 	}
+	/* The client could take nothing while nothing was sent. */
+	if (conn_is_sent(j->conn))
+		j->conn->since_ns = about_now_ns();
 	jobs_push(&j->conn->out, j);
 	j->conn->nr_out += j->len;
 }
@@ -66,17 +82,11 @@ static ssize_t conn_send(struct conn *c, struct msghdr *m)
 	return -1;
 }
 
-/* Return true if the kernel has accepted all replies.  Called by the loop. */
-static bool conn_is_sent(const struct conn *c)
+/* Return true if replies wait for the client to take others.  A worker that sends never waits. */
+static bool conn_is_stalled(const struct conn *c)
 {
-	switch (atomic_load_explicit(&c->sender, memory_order_acquire)) {
-	case SENDER_WORKER:
-		return false;
-	case SENDER_LOOP:
-		return !c->out.head && !(c->tls && net_tls_unsent(c->tls));
-	default: /* nothing was begun */
-		return !c->out.head;
-	}
+	return atomic_load_explicit(&c->sender, memory_order_relaxed) == SENDER_LOOP &&
+	       !conn_is_sent(c);
 }
 
 /* Become the sender.  Return false if another thread is. */
@@ -116,8 +126,11 @@ void conn_send_by_worker(struct job *j)
 
 		if (n < 0 && errno == EINTR)
 			continue;
-		if (n <= 0)
-			return; /* the loop will find the same error */
+		if (n < 0) {
+			/* With TLS, bytes that j->sent does not count may be encrypted already. */
+			j->send_failed = errno != EAGAIN;
+			return;
+		}
 		j->sent += (uint32_t)n;
 	}
 }
@@ -584,15 +597,16 @@ static void conn_open_done(struct job *j)
 }
 
 /* A worker has sent a reply, or a part of it: make the loop the sender, which sends the rest before
- * all other replies. */
+ * all other replies.  A failed send ends the connection. */
 static void conn_take_over(struct job *j)
 {
 	struct conn *c = j->conn;
+	bool failed = j->send_failed;
 
 	conn_count(j);
-	if (j->sent)
-		c->since_ns = about_now_ns();
-	if (j->sent == j->len) {
+	/* The worker became the sender when all earlier replies were sent. */
+	c->since_ns = about_now_ns();
+	if (failed || j->sent == j->len) {
 		c->nr_jobs--;
 		job_free(j);
 	} else {
@@ -600,7 +614,10 @@ static void conn_take_over(struct job *j)
 		c->nr_out += j->len - j->sent;
 	}
 	atomic_store_explicit(&c->sender, SENDER_LOOP, memory_order_relaxed);
-	conn_end_sending(c);
+	if (failed)
+		conn_kill(c, NULL);
+	else
+		conn_end_sending(c);
 }
 
 void conn_job_done(struct job *j)
@@ -740,7 +757,7 @@ void conn_tick(struct conn *c, uint64_t now)
 	if (!c->greeted && !c->hello_job && now > c->born_ns + HELLO_S * NSEC_PER_SEC)
 		conn_kill(c, c->tls && !c->tls->ready ? "its TLS handshake takes too long"
 						      : "it sends no hello");
-	else if (!conn_is_sent(c) && age > c->s->o.stall_s * NSEC_PER_SEC)
+	else if (conn_is_stalled(c) && age > c->s->o.stall_s * NSEC_PER_SEC)
 		conn_kill(c, "it takes no replies");
 	else if ((c->full && c->greeted) || qp_is_busy(c))
 		conn_turn(c); /* another connection may have freed memory */

@@ -83,9 +83,10 @@ struct job {
 	/* The reply.  buf has room for WIRE_HEAD plus size bytes. */
 	uint8_t *buf;
 	uint32_t size;
-	uint32_t len;   /* bytes of the reply */
-	uint32_t sent;  /* bytes of the reply already sent */
-	bool by_worker; /* a worker sent them, and is the connection's sender now */
+	uint32_t len;     /* bytes of the reply */
+	uint32_t sent;    /* bytes of the reply already sent */
+	bool by_worker;   /* a worker sent them, and is the connection's sender now */
+	bool send_failed; /* its send failed, other than for want of room in the socket */
 
 	uint32_t err;
 	uint32_t count;

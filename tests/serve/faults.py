@@ -194,7 +194,7 @@ FAULTS = [
      "if (c->born_ns < before", "protocol"),
     ("workers for each connection", EXEC, "|| c->nr_running >= p->share)", ")", "operation"),
     ("clients that take no replies", CONN,
-     "else if (!conn_is_sent(c) && age > c->s->o.stall_s * NSEC_PER_SEC)", "else if (0)",
+     "else if (conn_is_stalled(c) && age > c->s->o.stall_s * NSEC_PER_SEC)", "else if (0)",
      "protocol"),
     ("bytes are no progress", CONN, "if (conn_is_sent(c))\n\t\t\tc->since_ns", "if (1)\n\t\t\t"
      "c->since_ns", "protocol"),

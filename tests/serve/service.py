@@ -18,10 +18,12 @@ sanitized = os.environ.get("PST_TEST_SANITIZED")  # sanitizers keep freed memory
 
 
 class Server:
-    def __init__(self, *options, listen="127.0.0.1:0", before=None, where=root):
+    def __init__(self, *options, listen="127.0.0.1:0", before=None, where=root, program=None,
+                 env=None):
         self.process = subprocess.Popen(
-            [os.environ["PENSTOCK"], "serve", "--root", where, "--listen", listen, *options],
-            stderr=subprocess.PIPE, text=True, preexec_fn=before)
+            [program or os.environ["PENSTOCK"], "serve", "--root", where, "--listen", listen,
+             *options],
+            stderr=subprocess.PIPE, text=True, preexec_fn=before, env=env)
         self.lines = []
         line = self.process.stderr.readline()
         match = re.search(r"listening on (?:unix:(.*)|(.*):(\d+))$", line)
