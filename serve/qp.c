@@ -489,7 +489,8 @@ bool qp_turn(struct conn *c)
 	if (!r->failed)
 		return freed;
 	c->s->counts.rdma_failed++;
-	fault_add(c);
+	if (!atomic_load(&r->nic->dead)) /* that is no failure of the client */
+		fault_add(c);
 	(void)snprintf(text, sizeof(text), "its connection by RDMA failed: %s",
 		       err_name(r->failed));
 	conn_kill(c, text);

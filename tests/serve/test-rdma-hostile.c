@@ -573,6 +573,27 @@ static void fails_again_and_again(struct caller *c)
 	T_CHECK((uint64_t)number("penstock_serve_rdma_refused_total") >= refused);
 }
 
+/* The server's device fails under many connections of one client, and works again: the client gets
+ * queue pairs as before, because none of its own failed. */
+static void the_device_fails(struct caller *c)
+{
+	struct caller many[40];
+	uint64_t end = t_hang();
+
+	for (unsigned i = 0; i < RIG_NR(many); i++) {
+		caller_begin(&many[i], WIRE_FEATURE_RDMA);
+		join(&many[i], 1);
+	}
+	T_EQ(close(creat(rig_path("death"), 0600)), 0);
+	for (unsigned i = 0; i < RIG_NR(many); i++) {
+		is_dropped(&many[i]);
+		caller_end(&many[i]);
+	}
+	while (number(CONNECTIONS) && t_now() < end)
+		(void)usleep(1000);
+	join(c, 1);
+}
+
 /* Files of the test that the server has open. */
 static unsigned open_files(void)
 {
@@ -976,6 +997,11 @@ int main(void)
 	/* All connections of this user are one client. */
 	others_join = false;
 	CLIENT(fails_again_and_again);
+	server_end();
+	T_EQ(setenv("STUB_IBVERBS_DEATH", rig_path("death"), 1), 0);
+	server_start();
+	T_EQ(unsetenv("STUB_IBVERBS_DEATH"), 0);
+	CLIENT(the_device_fails);
 	server_end();
 	liar_begin();
 	for (unsigned i = LIE_NONE; i < LIES; i++) {
