@@ -292,6 +292,8 @@ void conn_request(struct conn *c, struct job *j, const uint8_t *payload)
 		c->nr_now++;
 		conn_reply(j);
 	} else {
+		j->quick = (j->q.op == WIRE_READ || j->q.op == WIRE_READ_RDMA) &&
+			   j->q.count > INLINE_MAX;
 		to_pool(j);
 	}
 }

@@ -433,22 +433,44 @@ static void list_conn(struct pool *p, struct conn *c)
 /* Take the next job; NULL if there is none.  The lock is held. */
 static struct job *exec_next_job(struct pool *p)
 {
+	/* The other workers are left for reads that wait for nothing. */
+	bool may_wait = p->nr_slow + p->nr_ends < p->slow_max;
 	struct conn *c = p->first;
 	struct job *j;
 
 	/* A device can take long to end queue pairs: other jobs keep half of the workers. */
-	if (p->ends.head && p->nr_ends < p->share) {
+	if (may_wait && p->ends.head && p->nr_ends < p->share) {
 		p->nr_ends++;
 		return jobs_pop(&p->ends);
 	}
-	if (!c)
-		return NULL;
+	if (!may_wait || !c) {
+		j = jobs_pop(&p->quick);
+		if (j)
+			j->conn->nr_running++;
+		return j;
+	}
 	p->first = c->next_waiting;
 	c->is_waiting = false;
 	j = jobs_pop(&c->waiting);
 	c->nr_running++;
+	p->nr_slow++;
 	list_conn(p, c);
 	return j;
+}
+
+/* The page cache does not have all bytes of a read: leave it to a worker that may wait.  The lock is
+ * held.  Return false if the client is gone. */
+static bool exec_is_slow(struct pool *p, struct job *j)
+{
+	struct conn *c = j->conn;
+
+	if (c->is_forgotten)
+		return false;
+	j->quick = false;
+	c->nr_running--;
+	jobs_push(&c->waiting, j);
+	list_conn(p, c);
+	return true;
 }
 
 /*
@@ -480,6 +502,7 @@ static void *exec_work(void *arg)
 	(void)pthread_mutex_lock(&p->lock);
 	for (;;) {
 		struct job *j = exec_next_job(p);
+		bool quick = j && j->quick, is_read = true;
 
 		if (!j) {
 			if (p->stop)
@@ -492,15 +515,20 @@ static void *exec_work(void *arg)
 			qp_work(j->ends);
 		else if (j->closes)
 			exec_close(s, TAKE_PTR(j->handle));
+		else if (quick)
+			is_read = exec_read_now(s, j);
 		else
 			exec_job(s, j);
 		if (!j->closes && j->q.op == WIRE_READ && !j->err && j->len > SEND_MIN)
 			conn_send_by_worker(j);
 		(void)pthread_mutex_lock(&p->lock);
+		if (!is_read && exec_is_slow(p, j))
+			continue;
 		first = !p->done.head;
 		if (j->ends) {
 			p->nr_ends--;
 		} else {
+			p->nr_slow -= !quick;
 			j->conn->nr_running--;
 			list_conn(p, j->conn);
 		}
@@ -515,14 +543,17 @@ static void *exec_work(void *arg)
 int pool_start(struct server *s)
 {
 	struct pool *p = &s->pool;
+	/* More than may wait, so that some are left for reads that the page cache can answer. */
+	unsigned nr = s->o.threads + MAX(1u, s->o.threads / 4);
 
 	(void)pthread_mutex_init(&p->lock, NULL);
 	(void)pthread_cond_init(&p->work, NULL);
 	p->share = MAX(1u, s->o.threads / 2);
-	p->threads = calloc(s->o.threads, sizeof(*p->threads));
+	p->slow_max = s->o.threads;
+	p->threads = calloc(nr, sizeof(*p->threads));
 	if (!p->threads)
 		return err_set(ENOMEM, "out of memory");
-	for (; p->nr_threads < s->o.threads; p->nr_threads++) {
+	for (; p->nr_threads < nr; p->nr_threads++) {
 		int r = thread_start(&p->threads[p->nr_threads], exec_work, s);
 
 		if (r < 0)
@@ -551,8 +582,12 @@ void pool_put(struct server *s, struct job *j)
 	struct pool *p = &s->pool;
 
 	(void)pthread_mutex_lock(&p->lock);
-	jobs_push(&j->conn->waiting, j);
-	list_conn(p, j->conn);
+	if (j->quick) {
+		jobs_push(&p->quick, j);
+	} else {
+		jobs_push(&j->conn->waiting, j);
+		list_conn(p, j->conn);
+	}
 	(void)pthread_cond_signal(&p->work);
 	(void)pthread_mutex_unlock(&p->lock);
 }
@@ -561,11 +596,17 @@ struct job *pool_forget(struct server *s, struct conn *c, unsigned *ret_running)
 {
 	struct pool *p = &s->pool;
 	struct conn **at, *last = NULL;
+	struct jobs all, quick;
 	struct job *j;
 
 	(void)pthread_mutex_lock(&p->lock);
-	j = c->waiting.head;
+	c->is_forgotten = true;
+	all = c->waiting;
 	c->waiting.head = NULL;
+	quick = p->quick;
+	p->quick.head = NULL;
+	while ((j = jobs_pop(&quick)))
+		jobs_push(j->conn == c ? &all : &p->quick, j);
 	for (at = &p->first; *at && *at != c; at = &(*at)->next_waiting)
 		last = *at;
 	if (*at) {
@@ -576,7 +617,7 @@ struct job *pool_forget(struct server *s, struct conn *c, unsigned *ret_running)
 	c->is_waiting = false;
 	*ret_running = c->nr_running;
 	(void)pthread_mutex_unlock(&p->lock);
-	return j;
+	return all.head;
 }
 
 struct job *exec_pool_take(struct server *s)

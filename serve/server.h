@@ -101,6 +101,7 @@ struct job {
 	struct wire_rdma_key key;
 	uint8_t slot;    /* index of the slot whose memory buf is in */
 	uint8_t left;    /* operations that the device has not completed */
+	bool quick;      /* a read that is tried in the page cache, where it waits for nothing */
 	bool pulls;      /* the device reads the bytes of a WRITE_RDMA, which has its handle */
 	uint64_t writes; /* for a SYNC: nr_writes of the handle when the SYNC began */
 	/* Members for jobs that are not a client's request. */
@@ -193,6 +194,7 @@ struct conn {
 	struct jobs waiting; /* jobs for workers; under the lock of the pool */
 	struct conn *next_waiting;
 	bool is_waiting;
+	bool is_forgotten;       /* by pool_forget(); under the lock of the pool */
 	struct jobs out;         /* replies to send */
 	uint64_t nr_out;         /* unsent bytes of the replies in out */
 	uint64_t nr_taken;       /* requests taken since the start */
@@ -232,9 +234,12 @@ struct server {
 		pthread_cond_t work;
 		struct conn *first, *last; /* connections with waiting jobs, served in turn */
 		struct jobs done;
-		struct jobs ends; /* jobs that end queue pairs */
-		unsigned nr_ends; /* workers that have a job of @ends */
-		unsigned share;   /* most workers that one connection has at a time, or all ends */
+		struct jobs quick; /* reads of all connections that are tried in the page cache */
+		struct jobs ends;  /* jobs that end queue pairs */
+		unsigned nr_slow;  /* workers that have a job which may wait for a disk */
+		unsigned slow_max; /* most of those, with nr_ends */
+		unsigned nr_ends;  /* workers that have a job of @ends */
+		unsigned share;    /* most workers that one connection has at a time, or all ends */
 		bool stop;
 		unsigned nr_threads;
 		pthread_t *threads;
@@ -246,7 +251,8 @@ struct server {
 /* Execute a job; any thread may call this.  Sets err, count, value, and the reply's payload. */
 void exec_job(struct server *s, struct job *j);
 int exec_read(struct job *j);
-/* Serve a read if the page cache holds all its bytes; return false if not.  Called by the loop. */
+/* Serve a read if the page cache holds all its bytes; return false if not.  Any thread may call
+ * this. */
 bool exec_read_now(struct server *s, struct job *j);
 /* Write the reply's header. */
 void exec_reply(struct server *s, struct job *j);

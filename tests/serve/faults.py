@@ -193,6 +193,8 @@ FAULTS = [
     ("places of those who said who they are", SERVER, "if (!c->greeted && c->born_ns < before",
      "if (c->born_ns < before", "protocol"),
     ("workers for each connection", EXEC, "|| c->nr_running >= p->share)", ")", "operation"),
+    ("workers for reads that wait for nothing", EXEC, "p->slow_max = s->o.threads;",
+     "p->slow_max = nr;", "operation"),
     ("clients that take no replies", CONN,
      "else if (conn_is_stalled(c) && age > c->s->o.stall_s * NSEC_PER_SEC)", "else if (0)",
      "protocol"),

@@ -160,6 +160,28 @@ def one_connection_leaves_workers_to_others():
 
 
 @case
+def long_reads_from_memory_wait_for_no_worker():
+    """All workers that may wait do, and a read that the page cache can answer is answered."""
+    file("leased", b"bytes")
+    file("f", data(1 << 20))
+    signal.signal(signal.SIGIO, signal.SIG_IGN)
+    with Server("--threads", "2") as server, open(f"{root}/leased", "r+b") as holder:
+        one, *greedy = (server.client() for _ in range(4))
+        handle = one.open("f")
+        eq(one.ask(c.READ, handle=handle, count=1 << 20).count, 1 << 20)
+        fcntl.fcntl(holder, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        before = sleeps_of_workers(server)
+        for other in greedy:
+            other.send(c.request(c.OPEN, b"leased", ident=9, how=c.O_READ))
+        soon(lambda: sum(n > b + 5 for n, b in zip(sleeps_of_workers(server), before)) >= 2)
+        one.sock.settimeout(30)  # less than the kernel gives the holder of a lease
+        for count in (4096, (64 << 10) + 1, 1 << 20):
+            eq(one.ask(c.READ, handle=handle, count=count).count, count)
+        fcntl.fcntl(holder, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        eq([(r.ident, r.err) for r in (other.receive() for other in greedy)], [(9, 0)] * 3)
+
+
+@case
 def who_takes_no_replies_is_dropped():
     """A client that takes no replies is dropped, even if it continues to send."""
     file("f", data(1 << 20))
