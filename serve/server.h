@@ -2,8 +2,9 @@
 /*
  * One thread, the loop, owns all connections: it receives requests, answers short reads from the
  * page cache, and sends replies.  Anything that may wait for a disk or that copies many bytes is a
- * job for a worker thread of the pool, which also sends the reply of a long read.  A job belongs
- * to the loop, except between pool_put() and exec_pool_take().
+ * job for a worker thread of the pool, which also sends the reply of a long read.  A long read is
+ * tried in the page cache first, for which some workers are left.  A job belongs to the loop,
+ * except between pool_put() and exec_pool_take().
  */
 #ifndef SERVE_SERVER_H
 #define SERVE_SERVER_H

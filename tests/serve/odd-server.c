@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * odd-server serve --root DIR --listen ADDRESS [--stall SECONDS] [--keys FILE]: serve as the command
- * does, with workers that are slow or fail as the environment says:
+ * odd-server serve --root DIR --listen ADDRESS [--stall SECONDS] [--keys FILE]: serve as the
+ * command does, with workers that are slow or fail as the environment says:
  *
  * READ_MS   milliseconds that each read of a worker takes
  * SEND_MS   milliseconds before each of its sends
