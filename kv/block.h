@@ -12,8 +12,8 @@
 #define KEY_MAX 1024u /* bytes; equals PST_KV_KEY_MAX */
 #define TAIL_MAX (KEY_MAX + FOOT_LEN)
 
-/* Identifies the block of a file: hash is the file's name, and space the name of its space's
- * directory. */
+/* Identifies the block that a file holds.  hash names the file; space names the directory of its
+ * space. */
 struct block_id {
 	uint64_t space, hash;
 	const void *key;

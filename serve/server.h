@@ -216,7 +216,7 @@ struct server {
 	char rdma_by[80]; /* the device and its port */
 	unsigned nr_rdma; /* connections that have, or are about to have, a queue pair */
 	struct fault faults[FAULTS];
-	unsigned nr_again; /* number of connections whose again is true */
+	unsigned nr_again; /* connections with conn.again set */
 	struct list rates;
 	/* now_ns() when a rate-limited connection may continue; UINT64_MAX: none. */
 	uint64_t wake_ns;

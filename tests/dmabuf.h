@@ -44,7 +44,7 @@ static struct {
 		bool stub;              /* a memfd that plays a dma-buf */
 		bool no_mmap;           /* mmap() fails with EINVAL */
 		_Atomic unsigned busy;  /* next polls that report a device's access in progress */
-		unsigned loads, stores; /* starts without an end */
+		unsigned loads, stores; /* STARTs without an END */
 	} of[DMABUF_MAX];
 	unsigned starts, ends;
 	uint64_t flags; /* all start flags, or-ed */

@@ -26,7 +26,7 @@ static const char *path_state_name(uint32_t state)
 					     : "impossible";
 }
 
-/* Return the cure in a missing need's text: the part after the first "; ". */
+/* Return the cure if a need is not met: the text after the first "; ". */
 static const char *cure_of(const struct pst_check *c)
 {
 	const char *at = c->state == PST_CHECK_MISSING ? strstr(c->text, "; ") : NULL;

@@ -56,7 +56,7 @@ struct answer {
 /*
  * Take the next response within timeout_ms (0: wait for ever).  Return its code, RUNAI_TIMED_OUT or
  * RUNAI_FINISHED.
- * @asked: also return RUNAI_FINISHED if no range is unanswered
+ * @asked: also return RUNAI_FINISHED once all ranges are answered
  */
 int stream_answer(struct streamer *st, unsigned timeout_ms, bool asked, struct answer *ret);
 

@@ -17,7 +17,7 @@ struct pst_stats {
 	uint64_t canceled;  /* completed requests with -ECANCELED */
 	uint64_t fallbacks; /* completed requests with a reason (pst_done.why) */
 	uint64_t inflight;  /* requests that have not completed */
-	uint64_t busy;      /* requests completed with PST_DONE_BUSY, still in use */
+	uint64_t busy;      /* PST_DONE_BUSY requests that may still touch data */
 	uint64_t bytes[PST_PATH_MAX +
 		       1];             /* bytes by path; a staged byte counts for both its paths */
 	uint64_t why[PST_WHY_MAX + 1]; /* completed requests by reason */

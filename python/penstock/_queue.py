@@ -138,7 +138,7 @@ class Queue(Owner):
         if backend not in _BACKENDS:
             raise ValueError(f"'{backend}' is no back end; there are {', '.join(_BACKENDS)}")
         depth = unsigned(depth)
-        # The library refuses a depth that does not fit its structure.
+        # Clamp a depth that does not fit; the library refuses it.
         options = sized(_abi.pst_queue_opts, depth=min(depth, 2**32 - 1),
                         backend=_BACKENDS[backend])
         if timeout is not None:

@@ -170,8 +170,8 @@ static bool has_threads(const struct uring_ctx *ctx, const struct io_op *op)
 	return ctx->threads && op->ctx_data == ctx->threads && !io_fifo_has(&ctx->done, op);
 }
 
-/* Take back every ring entry that the kernel has not taken.  Pass the operations to the threads, or
- * end them with err. */
+/* Take back ring entries that the kernel has not taken.  Threads, if any, get the operations; else
+ * those end with err. */
 static void withdraw(struct uring_ctx *ctx, int err)
 {
 	struct io_uring_sq *sq = &ctx->ring.sq;

@@ -18,7 +18,7 @@ void accel_acs(const char *root, struct pst_check *ret);
 /* Check whether an IOMMU translates addresses for these devices. */
 void accel_iommu(const char *root, struct pst_check *ret);
 
-/* Write a check: name, state, errno and sentence. */
+/* Fill in *c: name, state, errno and sentence. */
 void accel_say(struct pst_check *c, const char *name, uint32_t state, int err, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
 

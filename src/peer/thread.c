@@ -247,7 +247,7 @@ static bool fill_reply(struct pst_peer *p)
 	return true;
 }
 
-/* Add a queued item.  The lock is held. */
+/* Move a queued item into tx.  The lock is held. */
 static bool fill_item(struct pst_peer *p)
 {
 	struct item *i = p->out.head;

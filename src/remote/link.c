@@ -289,8 +289,8 @@ int link_add_op(struct remote_ctx *c, struct io_op *op)
 }
 
 /*
- * Return true if cancelling the piece requires ending the connection.  A cancelled write that the
- * server may have must not run after later operations; the next connection's hello prevents that.
+ * Return true if cancelling the piece requires ending the connection.  A cancelled write must not
+ * run after later operations if the server may have it; the next connection's hello prevents that.
  * And the server's NIC must not access memory that is returned to the program; destroying the queue
  * pair prevents that.
  */

@@ -88,7 +88,7 @@ static inline void set_closep(struct tier_set **set)
 	(void)set_close(*set);
 }
 
-/* Return 0; -ENODEV with the first unusable root's sentence, if there is one. */
+/* Return 0, or -ENODEV if a root is unusable, with the first such root's sentence. */
 int set_whole(const struct tier_set *set);
 
 /*

@@ -45,8 +45,8 @@ struct gdrdrv_pin_v2 {
 	uint64_t handle; /* out */
 };
 
-/* Result of GET_INFO_V2.  GET_INFO has no type: mapped is in the same place, and wc_mapping after
- * it. */
+/* Result of GET_INFO_V2.  GET_INFO returns mapped in place of mapping_type; wc_mapping follows
+ * both. */
 struct gdrdrv_info {
 	uint64_t handle; /* in */
 	uint64_t va;     /* out, like all members below */

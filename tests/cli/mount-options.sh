@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Options of a mount in fstab: each has its effect; those that hold for every mount are accepted;
-# others are refused by name.  Also lines of fstab with mount(8).
+# Options of a mount in fstab: ours take effect; those common to all mounts are accepted; errors
+# name any others.  Also lines of fstab with mount(8).
 #
 # lib.sh sets base.
 # shellcheck disable=SC2154

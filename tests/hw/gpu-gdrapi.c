@@ -259,8 +259,7 @@ static void unaligned_starts(void)
 	HW_CU(cuMemFree_v2(d));
 }
 
-/* Whole pages: a rounded-up size (as many programs), a page more allocated (as NCCL), both ends
- * rounded (as UCX). */
+/* Whole pages: size rounded up (common), a page more allocated (NCCL), both ends rounded (UCX). */
 static void rounded_ranges(void)
 {
 	cu_ptr d = alloc(SIZE + 100), n = alloc(2 * PAGE - 1), at;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A hostile peer of the test with a queue pair: it must reach only what it was given, and the
- * library gets its bytes over the socket.  libibverbs is the stub, within one process.
+ * The test is a hostile peer with a queue pair: it must reach only what it was given, and the
+ * library's data then take the socket.  libibverbs is the stub, within one process.
  */
 #include <dlfcn.h>
 #include <pthread.h>

@@ -328,7 +328,7 @@ def answers_of_other_forms():
 
 @case
 def lines_without_a_carriage_return():
-    """libcurl takes LF alone for the end of a line: the body begins before the first CR LF CR LF."""
+    """libcurl takes LF alone for the end of a line; a body begins before the first CR LF CR LF."""
     content = BIG[:100] + b"\r\n\r\n" + BIG[:100000]
     etag = hashlib.md5(content).hexdigest().encode()
     whole = (b'HTTP/1.1 206 ok\nETag: "%s"\nContent-Range: bytes 0-%d/%d\nContent-Length: %d\n\n'

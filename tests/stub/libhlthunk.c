@@ -513,7 +513,7 @@ static void piece_fill(const struct memory *m, struct piece *p)
 	}
 }
 
-/* Move the bytes of a piece that no dma-buf uses any more back to the memory. */
+/* Move a piece's bytes back to the memory.  No dma-buf uses the piece any more. */
 static void piece_fold(struct memory *m, struct piece *p)
 {
 	struct list *e;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Marks on the program's streams.  Runs on the stub of tests/stub/ that PST_LIBCUDA names. */
+/* Test marks on the program's streams, with the stub (tests/stub/) in PST_LIBCUDA. */
 #include "cuda_app.h"
 
 static void block(void)

@@ -59,7 +59,7 @@ static void begin(void)
 		rig_close();
 	if (err)
 		T_SKIP("an RDMA device that registers dma-bufs");
-	/* A kernel's device takes only dma-bufs of the kernel. */
+	/* A real device refuses the stub exporter's dma-bufs. */
 	if (!rig.is_stub && !strcmp(exporter->name, "stub")) {
 		rig_close();
 		T_SKIP("faults on demand, which the double of libibverbs has");

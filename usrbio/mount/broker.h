@@ -96,7 +96,7 @@ int broker_unpublish(struct broker *b, uid_t uid, const char *name);
 /* Find the user's first publication with at least that index.  Return 0 or -ENOENT. */
 int broker_next(struct broker *b, uid_t uid, uint64_t index, struct broker_link *ret);
 
-/* Find the name, without its slash, of the semaphore that clients of that user post. */
+/* Find the name, without its slash, of the semaphore that clients of the caller's user post. */
 int broker_sem(struct broker *b, const struct caller *c, enum usrbio_priority priority,
 	       char ret_name[USRBIO_SHM_NAME_MAX]);
 

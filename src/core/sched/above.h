@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Functions that an engine's scheduling calls in the layers above: functions for the program's
- * streams, and functions that move bytes.  As in core/queue/above.h, those layers define the
- * functions.
+ * Functions of the layers above that an engine's scheduling calls: for the program's streams, and
+ * for moving bytes.  As in core/queue/above.h, those layers define the functions.
  */
 #ifndef PST_ENGINE_ABOVE_H
 #define PST_ENGINE_ABOVE_H

@@ -18,7 +18,7 @@ struct crc_range {
 struct req_engine {
 	struct share *share;
 	struct list active;  /* on the engine's list of requests with something to start */
-	struct order *order; /* waits for the stream that the request names, or NULL */
+	struct order *order; /* what waits for the request's stream, or NULL */
 	struct feed *feed;   /* the feed of a read that a stream waits for, or NULL */
 	struct list feeds;   /* on engine->feeds */
 	bool handed_back;

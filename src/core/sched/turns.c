@@ -44,7 +44,7 @@ static void uncount(struct req *r)
 	req_engine(r)->counted = false;
 }
 
-/* Return true if the request fails when bytes in the memory are not those that were expected. */
+/* Return true if the request is to compare its bytes in memory with the expected ones. */
 static bool wants_compare(const struct req *r)
 {
 	return r->io.flags & PST_IO_VERIFY ||

@@ -27,7 +27,7 @@
 #define RESULTS_KEPT 1024u   /* last tickets whose result is kept for poll(); power of two */
 #define PIECES_MAX 65536u    /* most pieces of one batch */
 #define TILES 8192u          /* tiles in the ring */
-#define MANY_PIECES 4u       /* pieces of a batch, from which on the kernel is faster */
+#define MANY_PIECES 4u       /* with this many pieces or more, the kernel is faster */
 #define SMALL_PIECE KIB(256) /* bytes of an average piece, up to which the kernel is faster */
 #define REACHED_MAX 8u       /* other devices that a stream remembers */
 

@@ -341,7 +341,7 @@ void cuda_kernels_init(struct cuda_dev *d);
 cu_func cuda_kernel(struct cuda_dev *d, struct cuda_kernel *k);
 /* Stop launching a kernel whose launch failed. */
 void cuda_kernel_fails(struct cuda_dev *d, struct cuda_kernel *k, cu_result err);
-/* Return true if a kernel is loaded.  Call without users of the context, or under the lock. */
+/* Return true if a kernel is loaded.  Call while nobody uses the context, or locked. */
 bool cuda_kernels_any(const struct cuda_dev *d);
 /* Unload kernels because the device's context ends; if @current is false, the context is already
  * gone. */

@@ -435,8 +435,8 @@ int cuda_feed_seal(struct mem_feed *base)
 /* ------------------------------------------------------------------- send */
 
 /*
- * Store the list, and then let the stream continue.  Release: the device must see the list, and the
- * bytes stored before it, once it sees the word.  C defines no atomic reads by a device.
+ * Store the list, then let the stream continue.  Release: a device that sees p->go must see the
+ * list and all bytes stored before it, though C does not define a device's atomic reads.
  */
 static void open_place(struct cuda_feed *f, uint64_t nr, const struct mem_sgl *list)
 {

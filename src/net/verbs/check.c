@@ -220,7 +220,7 @@ static void library_port(struct checks *c, const struct nic *n)
 	say_gid(c, n->name, n->port, n->ethernet, &n->gid, n->nr_gids, rest);
 }
 
-/* Report a loopback test of the NIC with one kind of memory, which compares real bytes. */
+/* Run a loopback test of the NIC on one kind of memory, comparing bytes; report it. */
 static void say_loop(struct checks *c, struct nic *n, const char *memory)
 {
 	static const char *const ways[] = {
