@@ -112,11 +112,12 @@ static const struct {
 static void bytes_go_there_and_back(void)
 {
 	struct pst_mem *m;
-	char *seen = malloc(LEN);
+	char *seen;
 
-	T_CHECK(seen);
 	begin();
 	m = mem_of(PST_RIGHT_READ | PST_RIGHT_WRITE);
+	seen = malloc(LEN);
+	T_CHECK(seen);
 	for (unsigned i = 0; i < ARRAY_SIZE(ranges); i++) {
 		uint64_t off = ranges[i].off, len = ranges[i].len;
 		struct mem_reg *reg;
