@@ -6,7 +6,7 @@
  *
  * The library's file name has no version, so only its functions tell what it can do.
  *
- * The formatter is off: it would format `type *` as a multiplication.
+ * The formatter is off because it would format `type *` as a product.
  */
 /* clang-format off */
 SYM(int, hlthunk_open, (int device_name, const char *busid))

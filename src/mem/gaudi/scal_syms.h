@@ -3,7 +3,7 @@
  * Every function of libscal.so that Penstock calls, in the form of hlthunk_syms.h.  All return 0 on
  * success.
  *
- * The formatter is off: it would format `type *` as a multiplication.
+ * The formatter is off because it would format `type *` as a product.
  */
 /* clang-format off */
 SYM(int, scal_get_handle_from_fd, (int fd, void **ret))
