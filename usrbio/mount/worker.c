@@ -563,6 +563,9 @@ int main(int argc, char *argv[])
 	else
 		(void)mount_link_send(sock, &(struct link_msg){ .op = LINK_HELLO, .result = err },
 				      -1);
+	/* A worker that ends is not stopped.  SIGCONT would undo the stops of a tracer, such as a
+	 * leak check at exit. */
+	(void)prctl(PR_SET_PDEATHSIG, 0);
 	mount_worker_end();
 	return err < 0;
 }
