@@ -5,8 +5,8 @@
  * owner, ACL and hard links stay.  A new target gets the source's mode, reduced by the umask.
  *
  * A new target's bytes go to an unnamed file (O_TMPFILE) if the file system supports that, else to
- * a temporary file in the same directory (temp.c).  It gets the target's name only after all bytes
- * are on the disk and checked, and only if nobody else has taken the name.
+ * a temporary file in the same directory (temp.c).  That file gets the target's name only after all
+ * bytes are on the disk and checked, and only if nobody else has taken the name.
  */
 #include "cli/cp/cp.h"
 

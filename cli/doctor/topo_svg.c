@@ -16,8 +16,8 @@ struct box {
 	enum box_kind kind;
 	char name[48];
 	const struct topo_dev *dev; /* the device, for a BOX_DEV */
-	int first, last, next;      /* indices of the first and last child and the next sibling;
-				     * NONE */
+	int first, last;            /* indices of the children, or NONE */
+	int next;                   /* index of the next sibling, or NONE */
 	int x, y, w, h; /* x and y are relative to the parent until the boxes are drawn */
 };
 

@@ -2,8 +2,8 @@
 /*
  * An engine for fio; docs/FIO.md describes how to build and use it.
  *
- * It is compiled with the headers of one version of fio, by tools/fio-engine, and includes only
- * Penstock's public headers.
+ * tools/fio-engine compiles the engine with the headers of one version of fio.  The engine includes
+ * only Penstock's public headers.
  */
 #ifndef PENSTOCK_FIO_ENGINE_H
 #define PENSTOCK_FIO_ENGINE_H

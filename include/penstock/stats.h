@@ -43,11 +43,13 @@ PST_API int pst_stats(struct pst_queue *queue, struct pst_stats *ret);
 
 /* Limits of the memory that this process pins for devices. */
 struct pst_limits {
-	size_t sz;            /* sizeof(struct pst_limits) */
-	uint64_t pool_bytes;  /* staging memory of all devices, bytes; 0: PST_POOL if set, else
-			       * 256 MiB for each device in use */
-	uint64_t pages_bytes; /* page cache of files opened with PST_FILE_STABLE, bytes; 0:
-			       * PST_PAGES if set, else half of the machine's memory */
+	size_t sz; /* sizeof(struct pst_limits) */
+	/* Staging memory of all devices, bytes; 0: PST_POOL if set, else 256 MiB for each device in
+	 * use. */
+	uint64_t pool_bytes;
+	/* Page cache of files opened with PST_FILE_STABLE, bytes; 0: PST_PAGES if set, else half of
+	 * the machine's memory. */
+	uint64_t pages_bytes;
 };
 
 /**

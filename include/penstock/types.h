@@ -52,16 +52,17 @@ enum pst_path {
 
 /* Why a path was not used, although it exists in principle; pst_why(3) explains each. */
 enum pst_why {
-	PST_WHY_NONE = 0,          /* the wanted path was used */
-	PST_WHY_NO_DEVICE = 1,     /* this machine lacks the path's accelerator */
-	PST_WHY_NO_DIRECT = 2,     /* no O_DIRECT on this file; detail: errno, ERANGE if alignment
+	PST_WHY_NONE = 0,         /* the wanted path was used */
+	PST_WHY_NO_DEVICE = 1,    /* this machine lacks the path's accelerator */
+	PST_WHY_NO_DIRECT = 2,    /* no O_DIRECT on this file; detail: errno, ERANGE if alignment
 				    * of memory > 4 KiB or of offsets > 64 KiB, or 0 */
-	PST_WHY_UNALIGNED = 3,     /* offset, length or address; detail: alignment, bytes */
-	PST_WHY_NOT_RESIDENT = 4,  /* some bytes were not in the page cache */
-	PST_WHY_MEMLOCK = 5,       /* memory could not be pinned; detail: errno */
-	PST_WHY_NO_URING = 6,      /* io_uring cannot be used; detail: errno */
-	PST_WHY_NO_PROVIDER = 7,   /* this kind of memory or file does not offer the path; detail:
-				    * 0, or the request's PST_IO_* that the path does not support */
+	PST_WHY_UNALIGNED = 3,    /* offset, length or address; detail: alignment, bytes */
+	PST_WHY_NOT_RESIDENT = 4, /* some bytes were not in the page cache */
+	PST_WHY_MEMLOCK = 5,      /* memory could not be pinned; detail: errno */
+	PST_WHY_NO_URING = 6,     /* io_uring cannot be used; detail: errno */
+	/* This kind of memory or file does not offer the path; detail: 0, or the request's PST_IO_*
+	 * that the path does not support. */
+	PST_WHY_NO_PROVIDER = 7,
 	PST_WHY_NOT_PROVEN = 8,    /* the path gave wrong data or could not be proven */
 	PST_WHY_DIRECTION = 10,    /* the path does not serve this operation */
 	PST_WHY_NOT_STABLE = 11,   /* the path needs a file opened with PST_FILE_STABLE */

@@ -43,9 +43,10 @@ struct ring {
 
 	/* Used by the thread that waits. */
 	uint32_t cq_tail;
-	struct spin spin;    /* daemon: recent results of polling */
-	uint64_t idle_since; /* since when nothing came although requests are in flight, in ns;
-			      * 0: not so */
+	struct spin spin; /* daemon: recent results of polling */
+	/* Since when nothing came although requests are in flight, ns; 0: something came, or no request
+	 * is in flight. */
+	uint64_t idle_since;
 
 	_Atomic uint32_t nr_sent;                 /* requests submitted; by the preparing thread */
 	_Atomic uint32_t nr_ended;                /* requests ended since the beginning, by the

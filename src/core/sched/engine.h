@@ -262,10 +262,10 @@ struct engine {
 	/* The worker that sleeps until streams must be queried again, or was just woken to query
 	 * them; or NULL. */
 	struct worker *stream_watcher;
-	uint64_t nr_asks;      /* how many times all orders were queried */
-	uint64_t seen_asks;    /* nr_asks when the clock last compared nr_asks */
-	uint64_t ask_at;       /* CLOCK_MONOTONIC ns when the clock compares nr_asks again,
-			        * or PST_NO_DEADLINE */
+	uint64_t nr_asks;   /* how many times all orders were queried */
+	uint64_t seen_asks; /* nr_asks when the clock last compared nr_asks */
+	/* When the clock compares nr_asks again, CLOCK_MONOTONIC in ns; or PST_NO_DEADLINE. */
+	uint64_t ask_at;
 	struct list fed;       /* reads that a stream waits for, with something to start; the first
 			        * gets all slots that it can use */
 	struct list feeds;     /* all reads that a stream waits for */

@@ -30,10 +30,8 @@
 struct p2p_file {
 	struct p2p_pair {
 		_Atomic(struct proof *) proof[PROOF_DIR_NR]; /* NULL until first needed */
-		atomic_int refused[PROOF_DIR_NR];            /* errno with which the kernel refused,
-							      * or 0 */
-		atomic_bool reached;                         /* bytes have moved between file and
-							      * device */
+		atomic_int refused[PROOF_DIR_NR];            /* the kernel's refusal, errno; or 0 */
+		atomic_bool reached;                         /* bytes have moved by this path */
 	} with[P2PMEM_DEVICES_MAX];
 };
 

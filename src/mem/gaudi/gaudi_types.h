@@ -32,8 +32,7 @@ struct hl_hw_ip {
 	uint8_t unused0[200];
 	uint64_t dram_page_size; /* bytes */
 	uint8_t unused1[32];
-	uint64_t alloc_page_size; /* page size of hlthunk_device_memory_alloc(), bytes; 0:
-				   * unknown */
+	uint64_t alloc_page_size; /* of hlthunk_device_memory_alloc(), bytes; 0: unknown */
 	uint8_t room[752];
 };
 
