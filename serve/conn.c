@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Connections: receive requests and send replies.  A connection at its limit of requests or bytes
+ * Connections: receive requests, and have them answered.  A connection at its limit of requests or bytes
  * in flight is not read until some replies are sent.  So TCP blocks a client that reads no replies,
  * and other clients are not delayed.
  */
@@ -14,183 +14,9 @@
 #define TURN_MAX MIB(4)
 /* reads of one connection that the loop serves in one turn */
 #define NOW_MAX 64u
-#define OUT_IOVS 64        /* replies sent in one system call */
 #define INLINE_MAX KIB(64) /* bytes; larger reads are left to workers, which run in parallel */
 #define SEND_AT KIB(256)   /* bytes of replies after which they are sent */
 #define HELLO_S 10         /* seconds for TLS handshake and hello */
-
-/* ----------------------------------------------------------------- replies */
-
-static void conn_count(const struct job *j)
-{
-	struct counts *n = &j->conn->s->counts;
-
-	n->op[j->q.op]++;
-	if (j->err)
-		n->error[j->q.op]++;
-	else if (j->q.op == WIRE_READ || j->q.op == WIRE_READ_RDMA)
-		n->bytes_read += j->count;
-	else if (j->q.op == WIRE_WRITE || j->q.op == WIRE_WRITE_RDMA)
-		n->bytes_written += j->count;
-}
-
-/* Return true if the kernel has accepted all replies.  Called by the loop. */
-static bool conn_is_sent(const struct conn *c)
-{
-	switch (atomic_load_explicit(&c->sender, memory_order_acquire)) {
-	case SENDER_WORKER:
-		return false;
-	case SENDER_LOOP:
-		return !c->out.head && !(c->tls && net_tls_unsent(c->tls));
-	default: /* nothing was begun */
-		return !c->out.head;
-	}
-}
-
-void conn_reply(struct job *j)
-{
-	conn_count(j);
-	if (job_by_rdma(j)) {
-		qp_answer(j);
-		return;
-	}
-	/* The client could take nothing while nothing was sent. */
-	if (conn_is_sent(j->conn))
-		j->conn->since_ns = about_now_ns();
-	jobs_push(&j->conn->out, j);
-	j->conn->nr_out += j->len;
-}
-
-void conn_reply_err(struct job *j, int err)
-{
-	j->err = (uint32_t)err;
-	exec_reply(j->conn->s, j);
-	conn_reply(j);
-}
-
-/* Send like sendmsg(2), through TLS if the connection has it.  The sender alone calls this. */
-static ssize_t conn_send(struct conn *c, struct msghdr *m)
-{
-	ssize_t n;
-
-	if (!c->tls)
-		return sendmsg(c->sock, m, MSG_DONTWAIT | MSG_NOSIGNAL);
-	n = net_tls_send(c->tls, m->msg_iov, m->msg_iovlen, NULL);
-	if (n >= 0)
-		return n;
-	errno = (int)-n;
-	return -1;
-}
-
-/* Return true if replies wait for the client to take others.  A worker that sends never waits. */
-static bool conn_is_stalled(const struct conn *c)
-{
-	return atomic_load_explicit(&c->sender, memory_order_relaxed) == SENDER_LOOP &&
-	       !conn_is_sent(c);
-}
-
-/* Become the sender.  Return false if another thread is. */
-static bool conn_take_sender(struct conn *c, enum conn_sender who)
-{
-	enum conn_sender none = SENDER_NONE;
-
-	return atomic_compare_exchange_strong(&c->sender, &none, who);
-}
-
-/* Make the loop the sender, unless a worker is. */
-static bool conn_loop_sends(struct conn *c)
-{
-	return atomic_load_explicit(&c->sender, memory_order_relaxed) == SENDER_LOOP ||
-	       conn_take_sender(c, SENDER_LOOP);
-}
-
-/* The loop stops being the sender if it has nothing to send. */
-static void conn_end_sending(struct conn *c)
-{
-	if (atomic_load_explicit(&c->sender, memory_order_relaxed) == SENDER_LOOP &&
-	    conn_is_sent(c))
-		atomic_store_explicit(&c->sender, SENDER_NONE, memory_order_release);
-}
-
-void conn_send_by_worker(struct job *j)
-{
-	struct conn *c = j->conn;
-
-	if (!conn_take_sender(c, SENDER_WORKER))
-		return;
-	j->by_worker = true;
-	while (j->sent < j->len) {
-		struct iovec iov = { j->buf + j->sent, j->len - j->sent };
-		struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
-		ssize_t n = conn_send(c, &m);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0) {
-			/* With TLS, bytes that j->sent does not count may be encrypted already. */
-			j->send_failed = errno != EAGAIN;
-			return;
-		}
-		j->sent += (uint32_t)n;
-	}
-}
-
-/* Send replies; the loop is the sender. Return false if the client is gone. */
-static bool conn_send_out(struct conn *c)
-{
-	if (c->tls && net_tls_unsent(c->tls)) {
-		int r = net_tls_flush(c->tls);
-
-		if (r < 0)
-			return r == -EAGAIN;
-		c->since_ns = about_now_ns();
-	}
-	while (c->out.head) {
-		struct iovec iov[OUT_IOVS];
-		struct msghdr m = { .msg_iov = iov };
-		uint64_t all = 0;
-		ssize_t n;
-
-		for (struct job *j = c->out.head; j && m.msg_iovlen < OUT_IOVS; j = j->next) {
-			iov[m.msg_iovlen++] = (struct iovec){ j->buf + j->sent, j->len - j->sent };
-			all += j->len - j->sent;
-		}
-		n = conn_send(c, &m);
-		if (n < 0)
-			return errno == EAGAIN || errno == EINTR;
-		c->since_ns = about_now_ns();
-		for (uint64_t left = (uint64_t)n; left;) {
-			struct job *j = c->out.head;
-			uint32_t part = (uint32_t)MIN(left, (uint64_t)(j->len - j->sent));
-
-			j->sent += part;
-			left -= part;
-			c->nr_out -= part;
-			if (j->sent < j->len)
-				break;
-			c->out.head = j->next;
-			c->nr_jobs--;
-			job_free(j);
-		}
-		if ((uint64_t)n < all)
-			return true;
-	}
-	return true;
-}
-
-/* Send what can be sent now.  Return false if the client is gone.  While a worker sends, nothing is
- * sent here: the loop takes the connection's turn again when the worker's job is back. */
-static bool conn_send_some(struct conn *c)
-{
-	bool lives;
-
-	if ((!c->out.head && !c->tls) || !conn_loop_sends(c))
-		return true;
-	lives = conn_send_out(c);
-	if (!c->tls) /* with TLS, the end of the turn does this, after receiving */
-		conn_end_sending(c);
-	return lives;
-}
 
 /* ---------------------------------------------------------------- requests */
 
@@ -247,7 +73,7 @@ static void close_op(struct conn *c, struct job *j)
 
 	c->handles[j->q.handle - 1] = NULL;
 	exec_reply(c->s, j);
-	conn_reply(j);
+	reply_queue(j);
 	handle_unref(c, h);
 }
 
@@ -267,18 +93,18 @@ void conn_request(struct conn *c, struct job *j, const uint8_t *payload)
 	if (job_has_name(j)) {
 		r = job_take_names(j, payload);
 		if (r < 0) {
-			conn_reply_err(j, -r);
+			reply_queue_err(j, -r);
 			return;
 		}
 	} else {
 		j->handle = handle_of(c, j->q.handle);
 		if (!j->handle) {
-			conn_reply_err(j, EBADF);
+			reply_queue_err(j, EBADF);
 			return;
 		}
 	}
 	if (j->q.op == WIRE_OPEN && !handle_room(c)) {
-		conn_reply_err(j, EMFILE);
+		reply_queue_err(j, EMFILE);
 		return;
 	}
 	if (j->q.op == WIRE_OPEN) {
@@ -290,7 +116,7 @@ void conn_request(struct conn *c, struct job *j, const uint8_t *payload)
 	else if ((j->q.op == WIRE_READ || j->q.op == WIRE_READ_RDMA) && j->q.count <= INLINE_MAX &&
 		 c->nr_now < NOW_MAX && exec_read_now(c->s, j)) {
 		c->nr_now++;
-		conn_reply(j);
+		reply_queue(j);
 	} else {
 		j->quick = (j->q.op == WIRE_READ || j->q.op == WIRE_READ_RDMA) &&
 			   j->q.count > INLINE_MAX;
@@ -378,7 +204,7 @@ static void conn_take_all(struct conn *c, uint8_t *from, uint32_t n)
 		len = take_one(c, from + at, n - at);
 		at += len;
 		/* Send replies while they are in the CPU's caches. */
-		if (c->nr_out >= SEND_AT && !conn_send_some(c))
+		if (c->nr_out >= SEND_AT && !reply_send_some(c))
 			conn_kill(c, NULL);
 	}
 	if (c->fd < 0)
@@ -482,10 +308,10 @@ static void conn_read_all(struct conn *c)
 		if (n < 0)
 			return;
 		/* Receiving alone is no progress: the client must also take its replies. */
-		if (conn_is_sent(c))
+		if (reply_all_sent(c))
 			c->since_ns = about_now_ns();
 		read += (uint64_t)n;
-		if (c->fd >= 0 && !conn_send_some(c))
+		if (c->fd >= 0 && !reply_send_some(c))
 			conn_kill(c, NULL);
 	}
 }
@@ -497,7 +323,7 @@ static void conn_set_events(struct conn *c)
 	enum conn_sender who = atomic_load_explicit(&c->sender, memory_order_relaxed);
 	bool reads = may_read(c) && !(c->tls && who == SENDER_WORKER);
 	uint32_t want = (reads ? EPOLLIN : 0u) |
-			(who == SENDER_LOOP && !conn_is_sent(c) ? EPOLLOUT : 0u);
+			(who == SENDER_LOOP && !reply_all_sent(c) ? EPOLLOUT : 0u);
 	struct epoll_event ev = { .events = want, .data.ptr = c };
 
 	if (want != c->events && epoll_ctl(c->s->epfd, EPOLL_CTL_MOD, c->fd, &ev) == 0)
@@ -531,7 +357,7 @@ static void conn_go_on(struct conn *c)
 	if (c->tls && !c->tls->ready && !conn_handshake(c))
 		return;
 	(void)qp_turn(c);
-	if (c->fd >= 0 && !conn_send_some(c))
+	if (c->fd >= 0 && !reply_send_some(c))
 		conn_kill(c, NULL);
 	if (c->fd < 0)
 		return;
@@ -540,7 +366,7 @@ static void conn_go_on(struct conn *c)
 		c->full = false;
 		take_kept(c);
 		conn_read_all(c);
-		if (c->fd >= 0 && !conn_send_some(c))
+		if (c->fd >= 0 && !reply_send_some(c))
 			conn_kill(c, NULL);
 		freed = qp_turn(c);
 		if (c->fd < 0)
@@ -549,7 +375,8 @@ static void conn_go_on(struct conn *c)
 		 * turn. */
 	} while (c->full && (freed || (!c->out.head && !c->nr_pool && taken != c->nr_taken)));
 	/* A payload that is still arriving does not count as a job: it is not a request yet. */
-	if (conn_is_sent(c) && c->nr_jobs == (c->payload != NULL) && (c->ends || c->s->draining)) {
+	if (reply_all_sent(c) && c->nr_jobs == (c->payload != NULL) &&
+	    (c->ends || c->s->draining)) {
 		conn_kill(c, NULL);
 		return;
 	}
@@ -563,13 +390,13 @@ void conn_turn(struct conn *c)
 	set_again(c, false);
 	c->nr_now = 0;
 	/* The session cannot receive while a worker sends.  That job's return begins a turn. */
-	if (c->tls && !conn_loop_sends(c)) {
+	if (c->tls && !reply_loop_sends(c)) {
 		conn_set_events(c);
 		return;
 	}
 	conn_go_on(c);
 	if (c->fd >= 0)
-		conn_end_sending(c);
+		reply_end_sending(c);
 }
 
 /* Give the client a handle for the opened file.  If there is none, a worker closes the file. */
@@ -596,30 +423,6 @@ static void conn_open_done(struct job *j)
 		j->err = EMFILE;
 		handle_unref(c, h);
 	}
-}
-
-/* A worker has sent a reply, or a part of it: make the loop the sender, which sends the rest before
- * all other replies.  A failed send ends the connection. */
-static void conn_take_over(struct job *j)
-{
-	struct conn *c = j->conn;
-	bool failed = j->send_failed;
-
-	conn_count(j);
-	/* The worker became the sender when all earlier replies were sent. */
-	c->since_ns = about_now_ns();
-	if (failed || j->sent == j->len) {
-		c->nr_jobs--;
-		job_free(j);
-	} else {
-		jobs_push_first(&c->out, j);
-		c->nr_out += j->len - j->sent;
-	}
-	atomic_store_explicit(&c->sender, SENDER_LOOP, memory_order_relaxed);
-	if (failed)
-		conn_kill(c, NULL);
-	else
-		conn_end_sending(c);
 }
 
 void conn_job_done(struct job *j)
@@ -654,9 +457,9 @@ void conn_job_done(struct job *j)
 	if (j->q.op == WIRE_OPEN)
 		exec_reply(c->s, j);
 	if (j->by_worker)
-		conn_take_over(j);
+		reply_take_over(j);
 	else
-		conn_reply(j);
+		reply_queue(j);
 }
 
 /* --------------------------------------------------------------------- life */
@@ -759,7 +562,7 @@ void conn_tick(struct conn *c, uint64_t now)
 	if (!c->greeted && !c->hello_job && now > c->born_ns + HELLO_S * NSEC_PER_SEC)
 		conn_kill(c, c->tls && !c->tls->ready ? "its TLS handshake takes too long"
 						      : "it sends no hello");
-	else if (conn_is_stalled(c) && age > c->s->o.stall_s * NSEC_PER_SEC)
+	else if (reply_is_stalled(c) && age > c->s->o.stall_s * NSEC_PER_SEC)
 		conn_kill(c, "it takes no replies");
 	else if ((c->full && c->greeted) || qp_is_busy(c))
 		conn_turn(c); /* another connection may have freed memory */

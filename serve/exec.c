@@ -520,7 +520,7 @@ static void *exec_work(void *arg)
 		else
 			exec_job(s, j);
 		if (!j->closes && j->q.op == WIRE_READ && !j->err && j->len > SEND_MIN)
-			conn_send_by_worker(j);
+			reply_send_by_worker(j);
 		(void)pthread_mutex_lock(&p->lock);
 		if (!is_read && exec_is_slow(p, j))
 			continue;

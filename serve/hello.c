@@ -55,7 +55,7 @@ static void conn_welcome(struct conn *c, struct job *j)
 	wire_put_welcome(&w, j->buf + WIRE_HEAD);
 	j->len = WIRE_HEAD + WIRE_HELLO_LEN;
 	exec_reply(c->s, j);
-	conn_reply(j);
+	reply_queue(j);
 	c->greeted = true;
 }
 
@@ -71,7 +71,7 @@ void hello_continue(struct conn *c)
 		conn_welcome(c, j);
 		return;
 	}
-	conn_reply_err(j, -r);
+	reply_queue_err(j, -r);
 	c->ends = true;
 }
 
@@ -80,7 +80,7 @@ void hello_take(struct conn *c, struct job *j, const uint8_t *payload)
 	int r = wire_get_hello(payload, wire_payload(j->q.len), &c->hello);
 
 	if (r == -EPROTONOSUPPORT) {
-		conn_reply_err(j, EPROTONOSUPPORT);
+		reply_queue_err(j, EPROTONOSUPPORT);
 		c->ends = true;
 		return;
 	}

@@ -146,7 +146,7 @@ bool qp_ask(struct conn *c, struct job *j, const uint8_t *payload)
 	c->rdma_agreed = false; /* a connection may ask only once */
 	if (s->nr_rdma >= s->o.rdma_clients || fault_is_too_many(c)) {
 		s->counts.rdma_refused++;
-		conn_reply_err(j, EBUSY);
+		reply_queue_err(j, EBUSY);
 		return false;
 	}
 	s->nr_rdma++;
@@ -384,11 +384,11 @@ void qp_request(struct job *j, const uint8_t *payload)
 	unsigned nr;
 
 	if (wire_get_rdma_key(payload, wire_payload(j->q.len), j->q.count, &j->key) < 0) {
-		conn_reply_err(j, EINVAL);
+		reply_queue_err(j, EINVAL);
 	} else if (j->q.op == WIRE_READ_RDMA) {
 		conn_request(c, j, NULL);
 	} else if (!(j->handle = handle_of(c, j->q.handle))) {
-		conn_reply_err(j, EBADF);
+		reply_queue_err(j, EBADF);
 	} else {
 		/* Hold the handle: the client may close it, and its number may be reused. */
 		j->handle->refs++;

@@ -363,10 +363,31 @@ struct handle *handle_of(const struct conn *c, uint32_t nr);
 uint32_t handle_room(struct conn *c);
 void handle_unref(struct conn *c, struct handle *h);
 
+/* ----------------------------------------------------------------- reply.c */
+
+/* Count a reply and queue it; the connection's turn sends it. */
+void reply_queue(struct job *j);
+void reply_queue_err(struct job *j, int err);
+/* Send the reply of a read, on a worker, unless another thread is sending: the loop sends the rest.
+ * The job keeps the connection's socket open. */
+void reply_send_by_worker(struct job *j);
+/* A worker has sent a reply, or a part of it: make the loop the sender, which sends the rest before
+ * all other replies.  A failed send ends the connection. */
+void reply_take_over(struct job *j);
+/* Send what can be sent now.  Return false if the client is gone.  While a worker sends, nothing is
+ * sent here: the loop takes the connection's turn again when the worker's job is back. */
+bool reply_send_some(struct conn *c);
+/* Return true if the kernel has accepted all replies.  Called by the loop. */
+bool reply_all_sent(const struct conn *c);
+/* Return true if replies wait for the client to take others.  A worker that sends never waits. */
+bool reply_is_stalled(const struct conn *c);
+/* Make the loop the sender.  Return false if a worker is. */
+bool reply_loop_sends(struct conn *c);
+/* The loop stops being the sender if it has nothing to send. */
+void reply_end_sending(struct conn *c);
+
 /* ------------------------------------------------------------------ conn.c */
 
-void conn_reply(struct job *j);
-void conn_reply_err(struct job *j, int err);
 /* Handle a complete message.  payload follows the header, except in requests with data. */
 void conn_request(struct conn *c, struct job *j, const uint8_t *payload);
 /* Write to the file what the NIC has read from the client; the job holds its handle. */
@@ -376,9 +397,6 @@ void conn_new(struct server *s, int fd, const struct net_addr *addr);
 void conn_turn(struct conn *c);
 /* Drop the client.  Jobs that run in the pool continue; all others are freed. */
 void conn_kill(struct conn *c, const char *why);
-/* Send the reply of a read, on a worker, unless another thread is sending: the loop sends the rest.
- * The job keeps the connection's socket open. */
-void conn_send_by_worker(struct job *j);
 /* Handle a job that the pool has finished. */
 void conn_job_done(struct job *j);
 /* Check a connection's timeouts; called once a second. */

@@ -114,8 +114,8 @@ FAULTS = [
     ("versions that are newer", WIRE, "if (h.oldest > WIRE_VERSION || ", "if (", "protocol"),
     ("versions that are older", WIRE, " || h.version < WIRE_VERSION)", ")", "protocol"),
     ("end after unknown versions", HELLO,
-     "reply_err(j, EPROTONOSUPPORT);\n\t\tc->ends = true;", "reply_err(j, EPROTONOSUPPORT);",
-     "protocol"),
+     "reply_queue_err(j, EPROTONOSUPPORT);\n\t\tc->ends = true;",
+     "reply_queue_err(j, EPROTONOSUPPORT);", "protocol"),
     ("hello comes first", CONN, "(q.op == WIRE_HELLO) != !c->greeted",
      "(q.op == WIRE_HELLO && c->greeted)", "protocol"),
     ("hello comes once", CONN, "(q.op == WIRE_HELLO) != !c->greeted",
@@ -196,9 +196,9 @@ FAULTS = [
     ("workers for reads that wait for nothing", EXEC, "p->slow_max = s->o.threads;",
      "p->slow_max = nr;", "operation"),
     ("clients that take no replies", CONN,
-     "else if (conn_is_stalled(c) && age > c->s->o.stall_s * NSEC_PER_SEC)", "else if (0)",
+     "else if (reply_is_stalled(c) && age > c->s->o.stall_s * NSEC_PER_SEC)", "else if (0)",
      "protocol"),
-    ("bytes are no progress", CONN, "if (conn_is_sent(c))\n\t\t\tc->since_ns", "if (1)\n\t\t\t"
+    ("bytes are no progress", CONN, "if (reply_all_sent(c))\n\t\t\tc->since_ns", "if (1)\n\t\t\t"
      "c->since_ns", "protocol"),
     ("rate", RATE, "return c->rate && c->rate->full_ns > now + BURST_NS ?", "return 0 ?",
      "operation"),
