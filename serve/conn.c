@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Connections: receive requests, and have them answered.  A connection at its limit of requests or bytes
- * in flight is not read until some replies are sent.  So TCP blocks a client that reads no replies,
- * and other clients are not delayed.
+ * Connections: receive requests, and have them answered.  A connection at its limit of requests or
+ * bytes in flight is not read until some replies are sent.  So TCP blocks a client that reads no
+ * replies, and other clients are not delayed.
  */
 #include <stdio.h>
 #include <sys/epoll.h>
