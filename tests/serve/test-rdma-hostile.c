@@ -17,6 +17,7 @@
 #include "stub/ibverbs_stub.h"
 
 #include "rig.h"
+#include "service.h"
 
 #include "net/verbs/blob.h"
 #include "net/verbs/endpoint.h"
@@ -134,65 +135,23 @@ static pid_t server;
 
 static void server_start(void)
 {
-	char listen[600], metrics[600], buf[1024] = "";
+	char listen[600], metrics[600], buf[1024];
 	const char *args[] = { "penstock", "serve",     "--root", rig_path("."), "--listen", listen,
 			       "--write",  "--metrics", metrics,  "--rdma",      NULL };
-	size_t got = 0;
-	int out[2];
 
 	(void)snprintf(listen, sizeof(listen), "unix:%s", rig_path("sock"));
 	(void)snprintf(metrics, sizeof(metrics), "unix:%s", rig_path("metrics"));
-	T_CHECK(pipe2(out, O_CLOEXEC) == 0);
-	server = fork();
-	T_CHECK(server >= 0);
-	if (server == 0) {
-		(void)dup2(out[1], 2);
-		(void)execv(getenv("PENSTOCK"), (char **)args);
-		_exit(127);
-	}
-	(void)close(out[1]);
-	while (!strstr(buf, "numbers are at")) {
-		ssize_t n = read(out[0], buf + got, sizeof(buf) - 1 - got);
-
-		T_CHECK(n > 0);
-		got += (size_t)n;
-	}
-	/* The server must survive later output without a reader. */
-	(void)close(out[0]);
+	server = service_start(args, buf, sizeof(buf));
 }
 
 static void server_end(void)
 {
-	int status;
-
-	T_CHECK(kill(server, SIGTERM) == 0);
-	T_EQ(waitpid(server, &status, 0), server);
-	T_EQ(status, 0);
+	service_end(server, SIGTERM);
 }
 
 static int64_t number(const char *name)
 {
-	static const char ask[] = "GET /metrics HTTP/1.0\r\n\r\n";
-	static char text[65536];
-	struct sockaddr_un un;
-	int fd = unix_socket("metrics", &un);
-	const char *at;
-	size_t got = 0;
-	ssize_t n = 1;
-
-	T_CHECK(connect(fd, (struct sockaddr *)&un, sizeof(un)) == 0);
-	T_CHECK(send_bytes(fd, ask, sizeof(ask) - 1));
-	for (; n > 0 && got < sizeof(text) - 1; got += (size_t)n) {
-		n = read(fd, text + got, sizeof(text) - 1 - got);
-		T_CHECK(n >= 0);
-	}
-	text[got] = '\0';
-	(void)close(fd);
-	for (at = text; (at = strstr(at, name)); at++)
-		if (at[-1] == '\n' && at[strlen(name)] == ' ')
-			return atoll(at + strlen(name));
-	T_FAIL("the server has no number %s", name);
-	return -1;
+	return service_number(rig_path("metrics"), name);
 }
 
 #define CONNECTIONS "penstock_serve_rdma_connections"

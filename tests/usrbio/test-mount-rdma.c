@@ -4,39 +4,18 @@
  * server moves the bytes into and out of the memory of the ring.  PST_TEST_MOUNT_SERVICE names the
  * command, and libibverbs is the stub.
  */
-#include <sys/socket.h>
-#include <sys/un.h>
-
 #include "mount_gpu_rig.h"
+#include "service.h"
 
 #define LEN (RIG_MIB(1) + 4096)
 
 /* Return one of the server's metrics. */
 static int64_t number(const char *name)
 {
-	static const char ask[] = "GET /metrics HTTP/1.0\r\n\r\n";
-	static char text[65536];
-	struct sockaddr_un un = { .sun_family = AF_UNIX };
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	const char *at;
-	size_t got = 0;
-	ssize_t n = 1;
+	char path[128];
 
-	(void)snprintf(un.sun_path, sizeof(un.sun_path), "%.90s/metrics", mg.dir);
-	T_CHECK(fd >= 0);
-	T_CHECK(connect(fd, (struct sockaddr *)&un, sizeof(un)) == 0);
-	T_EQ(write(fd, ask, sizeof(ask) - 1), sizeof(ask) - 1);
-	for (; n > 0 && got < sizeof(text) - 1; got += (size_t)n) {
-		n = read(fd, text + got, sizeof(text) - 1 - got);
-		T_CHECK(n >= 0);
-	}
-	text[got] = '\0';
-	(void)close(fd);
-	for (at = text; (at = strstr(at, name)); at++)
-		if (at[-1] == '\n' && at[strlen(name)] == ' ')
-			return atoll(at + strlen(name));
-	T_FAIL("the server has no number %s", name);
-	return -1;
+	(void)snprintf(path, sizeof(path), "%.90s/metrics", mg.dir);
+	return service_number(path, name);
 }
 
 #define WRITES "penstock_serve_rdma_operations_total{op=\"write\"}"
