@@ -117,7 +117,7 @@ def found_by(_, file, scratch):
     """Return the name of the test that fails, or None."""
     lend = [f"-Wl,--wrap={w}" for w in ("ftruncate64", "unlinkat", "renameat")]
     tests = {"test-kv-lend": ([], lend), "test-kv-events": ([], []),
-             "test-kv": ([], []), "test-kv-device": ([], []),
+             "test-kv": ([], []), "test-kv-room": ([], []), "test-kv-device": ([], []),
              "test-kv-calls": (["calls.c"], [f"-Wl,--wrap={w}" for w in WRAPS]),
              "test-kv-kill": ([], [])}
     env = planted.environment(scratch, PST_KILLS="30")
