@@ -215,9 +215,49 @@ static int identify(struct root *r, enum root_use use)
 	return 0;
 }
 
+/* Write the file "lock": this process, and the bounds.  It always has a whole first line. */
+static void write_lock(int fd, uint64_t budget, uint64_t max_blocks)
+{
+	char text[LOCK_TEXT];
+	int n = snprintf(text, sizeof(text), "%ld\n", (long)getpid());
+
+	if (max_blocks)
+		n += snprintf(text + n, sizeof(text) - (size_t)n, "%" PRIu64 " %" PRIu64 "\n",
+			      budget, max_blocks);
+	(void)!pwrite(fd, text, (size_t)n, 0);
+	(void)!ftruncate(fd, n);
+}
+
+static void read_lock(int fd, uint64_t *ret_budget, uint64_t *ret_max_blocks)
+{
+	char text[LOCK_TEXT] = "";
+	uint64_t budget, max_blocks;
+
+	*ret_budget = *ret_max_blocks = 0;
+	if (fd < 0 || pread(fd, text, sizeof(text) - 1, 0) < 0)
+		return;
+	if (sscanf(text, "%*[0-9]\n%" SCNu64 " %" SCNu64, &budget, &max_blocks) == 2) {
+		*ret_budget = budget;
+		*ret_max_blocks = max_blocks;
+	}
+}
+
+void root_put_bounds(const struct root *r, uint64_t budget, uint64_t max_blocks)
+{
+	write_lock(r->lock, budget, max_blocks);
+}
+
+void root_get_bounds(const struct root *r, uint64_t *ret_budget, uint64_t *ret_max_blocks)
+{
+	_cleanup_(closep) int fd = openat(r->dir[0], "lock", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+
+	read_lock(fd, ret_budget, ret_max_blocks);
+}
+
 static int take_lock(struct root *r, enum root_use use)
 {
 	int create = use == ROOT_OWN ? O_CREAT : 0;
+	uint64_t budget, max_blocks;
 	char text[24] = "";
 
 	r->lock = openat(r->dir[0], "lock", O_RDWR | create | O_CLOEXEC | O_NOFOLLOW, 0666);
@@ -238,35 +278,10 @@ static int take_lock(struct root *r, enum root_use use)
 	}
 	if (use == ROOT_CHECK)
 		return 0;
-	(void)snprintf(text, sizeof(text), "%ld\n", (long)getpid());
-	(void)!ftruncate(r->lock, 0);
-	(void)!pwrite(r->lock, text, strlen(text), 0);
+	/* The last owner's bounds remain until this one writes its own. */
+	read_lock(r->lock, &budget, &max_blocks);
+	write_lock(r->lock, budget, max_blocks);
 	return 0;
-}
-
-void root_put_bounds(const struct root *r, uint64_t budget, uint64_t max_blocks)
-{
-	char text[LOCK_TEXT];
-	int n = snprintf(text, sizeof(text), "%ld\n%" PRIu64 " %" PRIu64 "\n", (long)getpid(),
-			 budget, max_blocks);
-
-	(void)!ftruncate(r->lock, 0);
-	(void)!pwrite(r->lock, text, (size_t)n, 0);
-}
-
-void root_get_bounds(const struct root *r, uint64_t *ret_budget, uint64_t *ret_max_blocks)
-{
-	_cleanup_(closep) int fd = openat(r->dir[0], "lock", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-	char text[LOCK_TEXT] = "";
-	uint64_t budget, max_blocks;
-
-	*ret_budget = *ret_max_blocks = 0;
-	if (fd < 0 || pread(fd, text, sizeof(text) - 1, 0) < 0)
-		return;
-	if (sscanf(text, "%*[0-9]\n%" SCNu64 " %" SCNu64, &budget, &max_blocks) == 2) {
-		*ret_budget = budget;
-		*ret_max_blocks = max_blocks;
-	}
 }
 
 int root_remove_tree(int dir, const char *name)

@@ -254,6 +254,7 @@ def the_command_looks():
         assert command("drop", root, "--tenant", "t")[0] == 0
         status, out, _ = command("stat", root)
         assert "1 blocks" in out and "'t'" not in out, out
+        assert "bounds of the last owner: 64" in out, out
         status, out, _ = command("stat", root, "--prometheus")
         assert status == 0 and 'penstock_kv_blocks{tenant="",identity="n"} 1\n' in out, out
         with kv.Store([root], 1 << 26) as store:
