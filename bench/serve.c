@@ -92,8 +92,12 @@ static struct service plain, tls;
 
 static uint64_t next_off(void)
 {
-	static _Thread_local uint64_t x = 88172645463325252u;
+	static _Atomic uint64_t threads;
+	static _Thread_local uint64_t x;
 
+	/* Each thread has a sequence of its own: the high bits of an odd multiple differ. */
+	if (!x)
+		x = UINT64_C(88172645463325252) ^ (++threads * UINT64_C(0x9e3779b97f4a7c15));
 	x ^= x << 13;
 	x ^= x >> 7;
 	x ^= x << 17;
@@ -482,9 +486,9 @@ int main(int argc, char *argv[])
 		serve_service_start(&tls, true);
 	}
 	print_machine();
-	(void)printf("\n\nreads of %" PRIu64 " bytes, %u under way, %u turns of %u ms each; "
-		     "memory of the service's: %s\n\n",
-		     set.size, set.depth, set.turns, set.ms, set.kind);
+	(void)printf("\n\nreads of %" PRIu64 " bytes, %u under way, by the service in each of %u "
+		     "queues; %u turns of %u ms each; memory of the service's: %s\n\n",
+		     set.size, set.depth, set.queues, set.turns, set.ms, set.kind);
 	(void)printf("%-10s %8s %8s %8s %10s %12s\n", "way", "GB/s", "least", "most", "CPU us/op",
 		     "operations");
 	for (unsigned i = 0; i < set.turns; i++) {
