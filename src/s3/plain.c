@@ -46,7 +46,7 @@ struct plain {
 	char head[HEAD_MAX + 1]; /* the last byte of head stays 0 */
 };
 
-static struct plain *lines; /* the most recently used connection comes first */
+static struct plain *lines; /* the newest connection comes first */
 
 /* ------------------------------------------------------------- connections */
 
@@ -119,7 +119,7 @@ static struct plain *plain_find(const char *origin)
 			if (plain_is_alive(p))
 				return p;
 			plain_close(p);
-		} else {
+		} else if (!oldest || p->seen_ns < oldest->seen_ns) {
 			oldest = p;
 		}
 	}
