@@ -336,16 +336,6 @@ static bool any_stayed(const struct demo *d)
 	return false;
 }
 
-/* Return true if the plain side of that step reads copies of objects. */
-static bool reads_copies(const struct demo *d, const struct demo_step *s)
-{
-	bool any = false;
-
-	for (unsigned i = 0; i < d->nr_shards; i++)
-		any |= d->shards[i].object;
-	return any && !strncmp(s->name, "load ", 5);
-}
-
 /* Return the ratio; NAN if it would only describe an emulator, or if the two sides read from
  * different places. */
 static double demo_ratio(const struct demo *d, const struct demo_step *s)
@@ -353,8 +343,7 @@ static double demo_ratio(const struct demo *d, const struct demo_step *s)
 	double ours = gb_per_s(s->ours.bytes, s->ours.ns);
 	double plain = gb_per_s(s->plain.bytes, s->plain.ns);
 
-	return plain > 0 && !device_is_emulated(&d->dev) && !reads_copies(d, s) ? ours / plain
-										: NAN;
+	return plain > 0 && !device_is_emulated(&d->dev) && !s->copied ? ours / plain : NAN;
 }
 
 static bool in_memory(const char *fs)

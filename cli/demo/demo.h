@@ -19,6 +19,7 @@ struct demo_step {
 	const char *state;    /* "cold" or "warm" */
 	const char *plain_by; /* system calls of the plain side */
 	bool stayed; /* the files stayed in memory although the step should read them cold */
+	bool copied; /* the plain side read local copies of objects */
 	struct xfer_stats ours, plain;
 };
 

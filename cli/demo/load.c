@@ -149,6 +149,7 @@ static int job_part_step(struct load *l, struct demo_step *step, bool cold)
 		struct shard *s = &d->shards[i / 2];
 		bool plain = (i & 1) ^ (i / 2 & 1);
 
+		step->copied |= s->object;
 		plan(l, s);
 		r = demo_poison(d, l->mem, l->mem_len);
 		if (r < 0)
