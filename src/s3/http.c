@@ -40,6 +40,14 @@ static struct {
 static void call_end(struct call *c);
 static bool take_out(struct call **list, struct call *c);
 
+static void call_runs(struct call *c)
+{
+	c->running = true;
+	self.nr_running++;
+	c->next = self.running;
+	self.running = c;
+}
+
 static void send_call(struct call *c)
 {
 	call_free_text(c);
@@ -51,10 +59,7 @@ static void send_call(struct call *c)
 	c->got_before = c->got;
 	c->nr_sent++;
 	if (!c->broken && plain_wants(c) && request_head(c) && plain_start(c, self.multi)) {
-		c->running = true;
-		self.nr_running++;
-		c->next = self.running;
-		self.running = c;
+		call_runs(c);
 		return;
 	}
 	curl_slist_free_all(c->headers);
@@ -71,10 +76,7 @@ static void send_call(struct call *c)
 		call_end(c);
 		return;
 	}
-	c->running = true;
-	self.nr_running++;
-	c->next = self.running;
-	self.running = c;
+	call_runs(c);
 	(void)curl_multi_add_handle(self.multi, c->easy);
 }
 
