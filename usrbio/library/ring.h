@@ -44,8 +44,8 @@ struct ring {
 	/* Used by the thread that waits. */
 	uint32_t cq_tail;
 	struct spin spin; /* daemon: recent results of polling */
-	/* Since when nothing came although requests are in flight, ns; 0: something came, or no request
-	 * is in flight. */
+	/* Since when nothing came although requests are in flight, ns; 0: something came, or no
+	 * request is in flight. */
 	uint64_t idle_since;
 
 	_Atomic uint32_t nr_sent;                 /* requests submitted; by the preparing thread */

@@ -29,7 +29,8 @@ struct user {
 	struct list link, in_bucket;
 	uid_t uid;
 	struct broker *b;
-	/* Held while a worker starts, and while it is told of files.  Taken before all other locks. */
+	/* Held while a worker starts, and while it is told of files; taken before all other
+	 * locks. */
 	pthread_mutex_t start;
 	atomic_uint nr_waits;     /* server threads that wait for the worker */
 	struct worker *worker;    /* the user's worker, or NULL; under the broker's lock */
