@@ -89,7 +89,8 @@ class PenstockTier(SecondaryTierManager):  # type: ignore[misc]
         self.events: Optional[List[OffloadingEvent]] = None
         if enable_kv_events and offloading_spec.kv_events_config.enable_kv_cache_events:
             self.events = []
-        self._told: Set[bytes] = set()  # blocks that were reported as stored
+        # Blocks that were reported as stored; not used without the store's events.
+        self._told: Set[bytes] = set()
         self._lost = 0
         self._changes: Optional[kv.Events] = None
         self._size = self.block_size_bytes
@@ -211,15 +212,19 @@ class PenstockTier(SecondaryTierManager):  # type: ignore[misc]
         return finished
 
     def _tell(self, keys: Iterable[bytes], removed: bool) -> None:
-        """Add an event for those of these blocks whose state it changes."""
+        """Add an event for those of these blocks whose state it changes.
+
+        Without the store's events nothing bounds what is known to be stored, so each block counts.
+        """
         if self.events is None:
             return
-        news = sorted({bytes(key) for key in keys if (key in self._told) == removed})
+        news = sorted({bytes(key) for key in keys
+                       if self._changes is None or (key in self._told) == removed})
         if not news:
             return
-        if removed:
+        if self._changes is not None and removed:
             self._told.difference_update(news)
-        else:
+        elif self._changes is not None:
             self._told.update(news)
         last = self.events[-1] if self.events else None
         if last is not None and last.removed == removed and self._changes is not None:

@@ -121,7 +121,7 @@ def two_engines_share_a_server():
         eq([two.block(i) for i in range(BLOCKS)], [data(BLOCK, 7 - i) for i in range(BLOCKS)])
         eq(two.load(keys_of(1, 99), [0, 1]), (False, tuple(keys_of(1))))
         eq(two.lookup(keys_of(1, 99)), [True, False])
-        eq([one.events(), two.events()], [[(keys, False)], []])
+        eq([one.events(), two.events()], [[(keys, False)], [(keys_of(99), True)]])
         # With a server's store, the tier only knows its own stores and failed loads.
         # pylint: disable=W0212
         eq(two.tier._store.delete(two.tier._space, keys_of(0)), [0])
