@@ -7,11 +7,18 @@
 #include "base/uaccess.h"
 #include "s3/http.h"
 
+bool answer_is(const char *line, size_t len, const char *name)
+{
+	size_t n = strlen(name);
+
+	return len > n && line[n] == ':' && strncasecmp(line, name, n) == 0;
+}
+
 static bool header_is(const char *line, size_t len, const char *name, char *ret, size_t room)
 {
 	size_t n = strlen(name), from;
 
-	if (len <= n || line[n] != ':' || strncasecmp(line, name, n) != 0)
+	if (!answer_is(line, len, name))
 		return false;
 	for (from = n + 1; from < len && (line[from] == ' ' || line[from] == '\t');)
 		from++;

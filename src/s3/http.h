@@ -152,6 +152,8 @@ bool request_make(struct call *c);
 /* libcurl's callbacks for headers and bytes, in answer.c. */
 size_t answer_header(char *line, size_t size, size_t nr, void *arg);
 size_t answer_data(char *data, size_t size, size_t nr, void *arg);
+/* Return true if the header line has that name. */
+bool answer_is(const char *line, size_t len, const char *name);
 /* Check the headers once, before any byte is used.  Return false with c->err. */
 bool answer_look(struct call *c);
 bool answer_is_good(long status);

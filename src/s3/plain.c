@@ -296,13 +296,6 @@ static void plain_refuse(struct plain *p)
 	http_resend(c);
 }
 
-static bool plain_is(const char *line, size_t len, const char *name)
-{
-	size_t n = strlen(name);
-
-	return len > n && line[n] == ':' && strncasecmp(line, name, n) == 0;
-}
-
 /* Parse the length of a body: only digits are accepted. */
 static bool plain_length(const char *line, size_t len, uint64_t *ret)
 {
@@ -373,10 +366,10 @@ static bool plain_parse(struct plain *p, size_t len)
 		char *next = memchr(line, '\n', (size_t)(end - line));
 		size_t n = (size_t)(next - line);
 
-		if (plain_is(line, n, "Transfer-Encoding") ||
-		    (plain_is(line, n, "Content-Length") && !plain_length(line, n, &p->left)))
+		if (answer_is(line, n, "Transfer-Encoding") ||
+		    (answer_is(line, n, "Content-Length") && !plain_length(line, n, &p->left)))
 			return false;
-		if (plain_is(line, n, "Connection") && plain_says(line, n, "close"))
+		if (answer_is(line, n, "Connection") && plain_says(line, n, "close"))
 			p->last = true;
 		(void)answer_header(line, 1, n + 1, c);
 		line = next + 1;
