@@ -133,9 +133,21 @@ static void print_label(const char *name, const char *text)
 	(void)putchar('"');
 }
 
-static void print_family(const struct seen *s, const char *name, const char *help, size_t member)
+/* Print what comes before the values of a metric. */
+static void print_help(const char *name, const char *help)
 {
 	(void)printf("# HELP penstock_kv_%s %s\n# TYPE penstock_kv_%s gauge\n", name, help, name);
+}
+
+static void print_metric(const char *name, const char *help, uint64_t value)
+{
+	print_help(name, help);
+	(void)printf("penstock_kv_%s %" PRIu64 "\n", name, value);
+}
+
+static void print_family(const struct seen *s, const char *name, const char *help, size_t member)
+{
+	print_help(name, help);
 	for (unsigned i = 0; i < s->nr; i++) {
 		const struct sum *sum = &s->sums[i];
 
@@ -151,10 +163,7 @@ static void print_metrics(const struct seen *s)
 {
 	print_family(s, "blocks", "Blocks on disk.", offsetof(struct sum, blocks));
 	print_family(s, "bytes", "Bytes of the blocks on disk.", offsetof(struct sum, bytes));
-	(void)printf("# HELP penstock_kv_wrong_blocks Blocks whose foot is wrong.\n"
-		     "# TYPE penstock_kv_wrong_blocks gauge\n"
-		     "penstock_kv_wrong_blocks %" PRIu64 "\n",
-		     s->wrong);
+	print_metric("wrong_blocks", "Blocks whose foot is wrong.", s->wrong);
 }
 
 static void print_sums(const struct seen *s)
@@ -187,13 +196,6 @@ static int kv_bounds(const char *const *dirs, unsigned nr, struct pst_kv_stat *r
 	return r;
 }
 
-static void print_bound(const char *name, const char *help, uint64_t value)
-{
-	(void)printf("# HELP penstock_kv_%s %s\n# TYPE penstock_kv_%s gauge\n"
-		     "penstock_kv_%s %" PRIu64 "\n",
-		     name, help, name, name, value);
-}
-
 static int kv_show(const char *const *dirs, unsigned nr, const char *sub, bool metrics)
 {
 	struct seen *s = calloc(1, sizeof(*s));
@@ -219,9 +221,9 @@ static int kv_show(const char *const *dirs, unsigned nr, const char *sub, bool m
 	else if (r == 0)
 		print_metrics(s);
 	if (r == 0 && metrics && st.max_blocks) {
-		print_bound("budget", "Bytes of budget, by the last owner.", st.budget);
-		print_bound("max_blocks", "Bound of the number of blocks, by the last owner.",
-			    st.max_blocks);
+		print_metric("budget", "Bytes of budget, by the last owner.", st.budget);
+		print_metric("max_blocks", "Bound of the number of blocks, by the last owner.",
+			     st.max_blocks);
 	}
 	for (unsigned i = 0; i < s->nr; i++) {
 		free(s->sums[i].identity);
