@@ -293,6 +293,8 @@ void qp_stop(struct conn *c)
 
 	if (!r)
 		return;
+	/* An event of the failed queue pair is not taken: it would wake the loop again and again. */
+	(void)epoll_ctl(c->s->epfd, EPOLL_CTL_DEL, endpoint_fd(r->ep), NULL);
 	qp_put(r);
 	/* The slots stay until the queue pair has ended. */
 	for (unsigned i = 0; i < SLOTS; i++) {

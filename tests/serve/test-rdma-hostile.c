@@ -532,6 +532,55 @@ static void fails_again_and_again(struct caller *c)
 	T_CHECK((uint64_t)number("penstock_serve_rdma_refused_total") >= refused);
 }
 
+/* Count the descriptors that the server's event loop waits for. */
+static unsigned waits_for(void)
+{
+	unsigned nr = 0;
+	char path[600], line[256];
+	struct dirent *e;
+	FILE *f;
+	DIR *d;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/fdinfo", (int)server);
+	d = opendir(path);
+	T_CHECK(d);
+	while ((e = readdir(d))) {
+		(void)snprintf(path, sizeof(path), "/proc/%d/fdinfo/%.20s", (int)server, e->d_name);
+		f = fopen(path, "re");
+		while (f && fgets(line, sizeof(line), f))
+			nr += !strncmp(line, "tfd:", 4);
+		if (f)
+			(void)fclose(f);
+	}
+	(void)closedir(d);
+	return nr;
+}
+
+/* A worker takes long to end a queue pair that failed: the event loop must not wait for its device
+ * any more, because an event that nobody takes would wake the loop again and again. */
+static void a_failed_end_wakes_nobody(struct caller *c)
+{
+	int fd = open(rig_path("hold"), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	uint64_t end = t_hang();
+	unsigned before;
+
+	T_CHECK(fd >= 0);
+	(void)close(fd);
+	before = waits_for() - 1; /* without this connection */
+	join(c, 0);
+	T_EQ(waits_for(), before + 2);
+	/* Without a buffer for the reply, the server waits for its device until it fails. */
+	ask_by_rdma(c, WIRE_READ_RDMA, own.reg->addr, own.reg->rkey, LEN);
+	endpoint_free(c->ep);
+	c->ep = NULL;
+	is_dropped(c);
+	while (access(rig_path("hold.held"), F_OK) && t_now() < end)
+		(void)usleep(1000);
+	T_EQ(access(rig_path("hold.held"), F_OK), 0);
+	T_EQ(waits_for(), before);
+	T_EQ(unlink(rig_path("hold")), 0);
+}
+
 /* The server's device fails under many connections of one client, and works again: the client gets
  * queue pairs as before, because none of its own failed. */
 static void the_device_fails(struct caller *c)
@@ -956,6 +1005,11 @@ int main(void)
 	/* All connections of this user are one client. */
 	others_join = false;
 	CLIENT(fails_again_and_again);
+	server_end();
+	T_EQ(setenv("STUB_IBVERBS_HOLD", rig_path("hold"), 1), 0);
+	server_start();
+	T_EQ(unsetenv("STUB_IBVERBS_HOLD"), 0);
+	CLIENT(a_failed_end_wakes_nobody);
 	server_end();
 	T_EQ(setenv("STUB_IBVERBS_DEATH", rig_path("death"), 1), 0);
 	server_start();
