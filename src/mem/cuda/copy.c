@@ -286,9 +286,9 @@ static cu_result contexts_reach(const struct cuda_stream *st, const struct cuda_
 	cu_result e = context_reach(o->ctx);
 	CUDA_SCOPE(scope);
 
-	if (e == CU_OK && cuda_enter(&scope, o->d, o->ctx) == 0)
-		e = context_reach(st->ctx);
-	return e;
+	if (e != CU_OK)
+		return e;
+	return cuda_enter(&scope, o->d, o->ctx) < 0 ? CU_INVALID_CONTEXT : context_reach(st->ctx);
 }
 
 /*
