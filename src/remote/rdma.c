@@ -31,6 +31,7 @@ struct link_rdma {
 	bool ready;     /* both this side and the server are connected */
 	bool armed;     /* an event may come */
 	uint64_t since; /* now_ns() when the queue pair was begun */
+	uint64_t until; /* now_ns() by which the server must have answered */
 	unsigned nr_sent;
 };
 
@@ -97,6 +98,7 @@ static int link_rdma_begin(struct link *l)
 	}
 	l->rdma = d;
 	d->since = now;
+	d->until = now_ns() + DEADLINE_MS * NSEC_PER_MSEC;
 	endpoint_blob(d->ep, p->payload);
 	q.id = piece_id(p);
 	wire_put_request(&q, p->head);
@@ -131,7 +133,7 @@ uint64_t link_rdma_next(const struct link *l)
 {
 	const struct link_rdma *d = l->rdma;
 
-	return d && !d->ready ? d->since + DEADLINE_MS * NSEC_PER_MSEC : UINT64_MAX;
+	return d && !d->ready ? d->until : UINT64_MAX;
 }
 
 void link_rdma_end(struct link *l, int err)
