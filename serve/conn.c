@@ -580,7 +580,8 @@ void conn_sweep(struct server *s)
 			continue;
 		conn_close(c);
 		/* No request of the connection runs now, so a hello may be answered. */
-		freed = true;
+		freed |= !c->is_quiet;
+		c->is_quiet = true;
 		if (c->nr_pool || !qp_end(c))
 			continue;
 		list_del(e);

@@ -419,7 +419,7 @@ bool exec_read_now(struct server *s, struct job *j)
 /* List a connection that has a job for a worker.  The lock is held. */
 static void list_conn(struct pool *p, struct conn *c)
 {
-	if (c->is_waiting || !c->waiting.head || c->nr_running >= p->share)
+	if (c->is_waiting || !c->waiting.head || c->nr_slow >= p->share)
 		return;
 	c->is_waiting = true;
 	c->next_waiting = NULL;
@@ -430,6 +430,15 @@ static void list_conn(struct pool *p, struct conn *c)
 	p->last = c;
 }
 
+/* Give a worker a job of a client.  The lock is held. */
+static struct job *exec_begin(struct pool *p, struct job *j)
+{
+	j->conn->nr_running++;
+	j->conn->nr_slow += !j->quick;
+	p->nr_slow += !j->quick;
+	return j;
+}
+
 /* Take the next job; NULL if there is none.  The lock is held. */
 static struct job *exec_next_job(struct pool *p)
 {
@@ -438,22 +447,22 @@ static struct job *exec_next_job(struct pool *p)
 	struct conn *c = p->first;
 	struct job *j;
 
-	/* A device can take long to end queue pairs: other jobs keep half of the workers. */
+	/* A device can take long to end queue pairs: with two workers or more, other jobs keep
+	 * half. */
 	if (may_wait && p->ends.head && p->nr_ends < p->share) {
 		p->nr_ends++;
 		return jobs_pop(&p->ends);
 	}
 	if (!may_wait || !c) {
 		j = jobs_pop(&p->quick);
+		/* A worker that may wait reads at once what the page cache lacks. */
 		if (j)
-			j->conn->nr_running++;
-		return j;
+			j->quick = !may_wait || j->conn->nr_slow >= p->share;
+		return j ? exec_begin(p, j) : NULL;
 	}
 	p->first = c->next_waiting;
 	c->is_waiting = false;
-	j = jobs_pop(&c->waiting);
-	c->nr_running++;
-	p->nr_slow++;
+	j = exec_begin(p, jobs_pop(&c->waiting));
 	list_conn(p, c);
 	return j;
 }
@@ -529,6 +538,7 @@ static void *exec_work(void *arg)
 			p->nr_ends--;
 		} else {
 			p->nr_slow -= !quick;
+			j->conn->nr_slow -= !quick;
 			j->conn->nr_running--;
 			list_conn(p, j->conn);
 		}

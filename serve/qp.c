@@ -136,7 +136,7 @@ static bool fault_is_too_many(struct conn *c)
 {
 	const struct fault *f = fault_of(c);
 
-	return f && f->paid_ns > about_now_ns() + FAULTS_MAX * FAULT_NS;
+	return f && f->paid_ns > about_now_ns() + (FAULTS_MAX - 1) * FAULT_NS;
 }
 
 bool qp_ask(struct conn *c, struct job *j, const uint8_t *payload)
@@ -221,7 +221,9 @@ void qp_join(struct job *j)
 	}
 	c->rdma = r;
 	if (!r) {
-		fault_add(c);
+		/* What the server lacks is no failure of the client. */
+		if (j->err != ENODEV && j->err != ENOMEM)
+			fault_add(c);
 		c->s->nr_rdma--;
 		c->rdma_counted = false;
 		c->s->counts.rdma_refused++;

@@ -191,11 +191,13 @@ struct conn {
 	unsigned nr_jobs;    /* requests whose reply is not sent */
 	unsigned nr_pool;    /* jobs that the pool has */
 	unsigned nr_running; /* jobs that workers have; under the lock of the pool */
+	unsigned nr_slow;    /* those that may wait for a disk; under the lock of the pool */
 	unsigned nr_ends;    /* jobs of nr_pool that end the queue pair */
 	struct jobs waiting; /* jobs for workers; under the lock of the pool */
 	struct conn *next_waiting;
 	bool is_waiting;
 	bool is_forgotten;       /* by pool_forget(); under the lock of the pool */
+	bool is_quiet;           /* dead, and none of its requests runs */
 	struct jobs out;         /* replies to send */
 	uint64_t nr_out;         /* unsent bytes of the replies in out */
 	uint64_t nr_taken;       /* requests taken since the start */
@@ -240,7 +242,7 @@ struct server {
 		unsigned nr_slow;  /* workers that have a job which may wait for a disk */
 		unsigned slow_max; /* most of those, with nr_ends */
 		unsigned nr_ends;  /* workers that have a job of @ends */
-		unsigned share;    /* most workers that one connection has at a time, or all ends */
+		unsigned share;    /* most of a connection's nr_slow, and of nr_ends */
 		bool stop;
 		unsigned nr_threads;
 		pthread_t *threads;

@@ -192,7 +192,7 @@ FAULTS = [
      "if (s->nr_conns >= s->o.clients) {", "operation"),
     ("places of those who said who they are", SERVER, "if (!c->greeted && c->born_ns < before",
      "if (c->born_ns < before", "protocol"),
-    ("workers for each connection", EXEC, "|| c->nr_running >= p->share)", ")", "operation"),
+    ("workers for each connection", EXEC, "|| c->nr_slow >= p->share)", ")", "operation"),
     ("workers for reads that wait for nothing", EXEC, "p->slow_max = s->o.threads;",
      "p->slow_max = nr;", "operation"),
     ("clients that take no replies", CONN,
