@@ -248,6 +248,15 @@ static inline void io_op_begin(struct io_op *op)
 /* Evaluate a system call that did not move all remaining bytes; otherwise as io_op_advance(). */
 bool io_op_advance_part(struct io_op *op, int64_t res);
 
+/*
+ * Copy into the operation's memory, or out of it, for back ends that receive or send bytes of their
+ * own.  Registered memory stays mapped; the kernel copies other memory, which may vanish.
+ *
+ * Return: 0; -errno.
+ */
+int io_op_store(const struct io_op *op, void *to, const void *from, uint64_t len);
+int io_op_load(const struct io_op *op, void *to, const void *from, uint64_t len);
+
 static inline bool io_op_advance(struct io_op *op, int64_t res)
 {
 	if (unlikely(res <= 0 || (uint64_t)res < op->len - op->moved))

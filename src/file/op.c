@@ -1,6 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 #include "file/op.h"
 
+#include "base/uaccess.h"
+
+int io_op_store(const struct io_op *op, void *to, const void *from, uint64_t len)
+{
+	if (!op->reg)
+		return uaccess_write(to, from, len);
+	memcpy(to, from, len);
+	return 0;
+}
+
+int io_op_load(const struct io_op *op, void *to, const void *from, uint64_t len)
+{
+	if (!op->reg)
+		return uaccess_read(to, from, len);
+	memcpy(to, from, len);
+	return 0;
+}
+
 static bool op_finish(struct io_op *op, int64_t res)
 {
 	op->res = res;

@@ -2,7 +2,6 @@
 /* Handle messages from the other side. */
 #include "base/err.h"
 #include "base/log.h"
-#include "base/uaccess.h"
 #include "file/op.h"
 #include "peer/peer.h"
 
@@ -157,10 +156,7 @@ int peer_store(const struct peer_request *q, uint32_t at, const void *from, uint
 
 	if (!to || !len)
 		return 0;
-	if (!q->task->op->reg) /* the program's memory, which may be unmapped at any time */
-		return uaccess_write(to, from, len);
-	memcpy(to, from, len);
-	return 0;
+	return io_op_store(q->task->op, to, from, len);
 }
 
 /* Handle the reply to a GET or PUT.  The lock is held. */

@@ -8,7 +8,6 @@
  */
 #include "base/err.h"
 #include "base/log.h"
-#include "base/uaccess.h"
 #include "peer/ctx.h"
 
 #define CHUNK MIB(1)
@@ -247,12 +246,10 @@ static int import_copy(struct import *i, const struct io_op *op, uint64_t len)
 	at = (char *)i->alloc->host + off;
 	if (!i->alloc->host)
 		r = copy_device(i, dir, off, buf, len, op->reg);
-	else if (!op->reg) /* the program's memory, which may be unmapped at any time */
-		r = dir == MEM_TO_DEVICE ? uaccess_read(at, buf, len) : uaccess_write(buf, at, len);
 	else if (dir == MEM_TO_DEVICE)
-		memcpy(at, buf, len);
+		r = io_op_load(op, at, buf, len);
 	else
-		memcpy(buf, at, len);
+		r = io_op_store(op, buf, at, len);
 	import_unuse(i);
 	return r;
 }

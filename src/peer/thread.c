@@ -5,7 +5,6 @@
 
 #include "base/err.h"
 #include "base/log.h"
-#include "base/uaccess.h"
 #include "file/op.h"
 #include "peer/peer.h"
 
@@ -284,10 +283,8 @@ static bool fill_request(struct pst_peer *p)
 		return false;
 	op = q->task->op;
 	from = (char *)op->buf + q->off;
-	if (m.type == PEER_PUT && op->reg)
-		memcpy(p->tx + p->tx_len + PEER_HEAD, from, q->len);
-	else if (m.type == PEER_PUT)
-		r = uaccess_read(p->tx + p->tx_len + PEER_HEAD, from, q->len);
+	if (m.type == PEER_PUT)
+		r = io_op_load(op, p->tx + p->tx_len + PEER_HEAD, from, q->len);
 	if (r == 0)
 		thread_put(p, &m);
 	else

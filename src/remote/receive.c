@@ -227,16 +227,6 @@ static void body_fault(struct link *l)
 	task_check(t);
 }
 
-/* Copy payload bytes of an operation.  Return 0 or -EFAULT. Registered memory stays mapped; the
- * kernel copies to other memory of the program. */
-static int receive_write(const struct io_op *op, void *to, const void *from, size_t n)
-{
-	if (!op->reg)
-		return uaccess_write(to, from, n);
-	memcpy(to, from, n);
-	return 0;
-}
-
 /* Take payload bytes from the buffer. */
 static void body_from_buffer(struct link *l)
 {
@@ -246,7 +236,7 @@ static void body_from_buffer(struct link *l)
 
 	if (to && l->cur->kind != PIECE_TASK)
 		memcpy(to, from, n);
-	else if (to && receive_write(l->cur->task->op, to, from, n) < 0)
+	else if (to && io_op_store(l->cur->task->op, to, from, n) < 0)
 		body_fault(l);
 	l->in_at += n;
 	l->body_done += n;
