@@ -388,10 +388,22 @@ static int worker_proc_start(struct worker *w, const struct caller *c)
 	return err;
 }
 
+/* Remove the worker's semaphores, which it leaves if it is killed. */
+static void unlink_sems(const struct worker *w)
+{
+	char path[USRBIO_SHM_NAME_MAX + 8];
+
+	for (unsigned p = 0; p < USRBIO_PRIORITIES; p++) {
+		(void)snprintf(path, sizeof(path), "/sem.%s", w->sem[p]);
+		(void)shm_unlink(path);
+	}
+}
+
 /* Wait for the end of the worker's process; kill it after a time. */
 static void worker_proc_reap(struct worker *w)
 {
 	uint64_t now = now_ns();
+	siginfo_t end;
 	int ms = END_MS;
 
 	if (w->pid <= 0)
@@ -400,14 +412,16 @@ static void worker_proc_reap(struct worker *w)
 		ms = w->until > now ? (int)((w->until - now) / NSEC_PER_MSEC) : 0;
 	if (w->pidfd < 0 || wait_readable(w, w->pidfd, ms) <= 0)
 		(void)kill(w->pid, SIGKILL);
+	while (waitid(P_PID, (id_t)w->pid, &end, WEXITED | WNOWAIT) < 0 && errno == EINTR)
+		;
+	/* A user who no longer sees the process may take the names, so remove them first. */
+	unlink_sems(w);
 	while (waitpid(w->pid, NULL, 0) < 0 && errno == EINTR)
 		;
 }
 
 static void worker_proc_destroy(struct worker *w)
 {
-	char path[USRBIO_SHM_NAME_MAX + 8];
-
 	closep(&w->sock); /* Close the socket, which makes the worker end. */
 	worker_proc_reap(w);
 	if (w->listens) {
@@ -424,11 +438,6 @@ static void worker_proc_destroy(struct worker *w)
 		} tally = { w->tally };
 
 		(void)munmap(tally.to, sizeof(*w->tally));
-	}
-	/* Remove the semaphores, which a killed worker leaves. */
-	for (unsigned p = 0; p < USRBIO_PRIORITIES; p++) {
-		(void)snprintf(path, sizeof(path), "/sem.%s", w->sem[p]);
-		(void)shm_unlink(path);
 	}
 	(void)pthread_mutex_destroy(&w->lock);
 	free(w);
