@@ -295,7 +295,7 @@ void qp_stop(struct conn *c)
 
 	if (!r)
 		return;
-	/* An event of the failed queue pair is not taken: it would wake the loop again and again. */
+	/* Nobody takes the event of the failed queue pair, so it would wake the loop forever. */
 	(void)epoll_ctl(c->s->epfd, EPOLL_CTL_DEL, endpoint_fd(r->ep), NULL);
 	qp_put(r);
 	/* The slots stay until the queue pair has ended. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Shared by tests of a storage service by RDMA, through the public API.  PENSTOCK is the path of
- * the command, which serves.  The stub of libibverbs connects the two processes; without PST_LIBIBVERBS
- * the tests use the device that PST_TEST_RDMA names, in loopback.
+ * the command, which serves.  The stub of libibverbs connects the two processes; without
+ * PST_LIBIBVERBS the tests use the device that PST_TEST_RDMA names, in loopback.
  */
 #ifndef PST_RDMA_RIG_H
 #define PST_RDMA_RIG_H
