@@ -376,7 +376,7 @@ static pid_t fair_start(const struct other *o)
 }
 
 /* Kill the other user, and pause 100 ms before the next turn. */
-static void end(pid_t pid)
+static void end_client(pid_t pid)
 {
 	if (!pid)
 		return;
@@ -400,7 +400,7 @@ static struct turn beside(const struct other *o, pid_t victim)
 	t = (struct turn){ sh->rate, sh->p50_us, sh->p99_us };
 	if (pid && waitpid(pid, NULL, WNOHANG) == pid)
 		die("the %s client has ended", o->name);
-	end(pid);
+	end_client(pid);
 	return t;
 }
 
@@ -511,7 +511,7 @@ int main(int argc, char **argv)
 		be_victim();
 	fair_take_turn(victim);
 	fair_run(victim);
-	end(victim);
+	end_client(victim);
 	drop_file();
 	return 0;
 }

@@ -216,7 +216,7 @@ static uint64_t file_off_of(uint64_t mem_off)
 	return (piece / 2 + piece % 2 * (PROBE_BYTES / PIECE / 2)) * PIECE;
 }
 
-static void fill(uint8_t *buf, uint64_t seed, bool in_pieces)
+static void fill_trial(uint8_t *buf, uint64_t seed, bool in_pieces)
 {
 	uint64_t step = in_pieces ? PIECE : PROBE_BYTES;
 
@@ -249,7 +249,7 @@ static int before_move(const struct move *m, uint8_t *buf, uint64_t seed)
 {
 	int r;
 
-	fill(buf, seed, m->op == PST_OP_WRITE && m->in_pieces);
+	fill_trial(buf, seed, m->op == PST_OP_WRITE && m->in_pieces);
 	if (m->op == PST_OP_WRITE) {
 		r = pst_mem_copy_in(m->mem, 0, buf, PROBE_BYTES);
 		return r < 0 ? fail_pst(r, NULL) : 0;

@@ -34,7 +34,7 @@ const struct pst_check *gds_checks_find(const struct gds_checks *c, const char *
 	return NULL;
 }
 
-static void look(const char *device, const char *path, uint32_t flags, struct gds_checks *ret)
+static void run_checks(const char *device, const char *path, uint32_t flags, struct gds_checks *ret)
 {
 	const struct pst_check_opts o = {
 		.sz = sizeof(o), .device = device, .path = path, .flags = flags
@@ -165,12 +165,12 @@ static void look_at_file(struct gds_report *rep, const char *path, int cold)
 	if (stat(path, &st) == 0)
 		rep->dev = S_ISBLK(st.st_mode) ? st.st_rdev : st.st_dev;
 	if (!rep->nr_sides)
-		look(NULL, path, 0, &rep->alone);
+		run_checks(NULL, path, 0, &rep->alone);
 	for (unsigned i = 0; i < rep->nr_sides && !stop_signal; i++) {
 		struct gds_side *s = &rep->sides[i];
 		const struct pst_check *trial;
 
-		look(s->dev.name, path, hangs ? 0 : PST_CHECK_TRIAL, &s->checks);
+		run_checks(s->dev.name, path, hangs ? 0 : PST_CHECK_TRIAL, &s->checks);
 		trial = gds_checks_find(&s->checks, "trial");
 		hangs = hangs || (trial && trial->err == ETIMEDOUT);
 		request(path, cold, s);
@@ -269,7 +269,7 @@ static void *visit_run(void *arg)
 		(void)snprintf(v->m.checks.error, sizeof(v->m.checks.error),
 			       "another mount lies over it");
 	else
-		look(NULL, v->m.at.path, 0, &v->m.checks);
+		run_checks(NULL, v->m.at.path, 0, &v->m.checks);
 	(void)pthread_mutex_lock(&v->lock);
 	v->done = true;
 	(void)pthread_cond_signal(&v->changed);
@@ -277,7 +277,7 @@ static void *visit_run(void *arg)
 	return NULL;
 }
 
-static bool wait_for(struct visit *v)
+static bool wait_for_visit(struct visit *v)
 {
 	struct timespec until;
 	int r = 0;
@@ -309,7 +309,7 @@ static void visit(struct gds_mount *m)
 		free(v);
 		return;
 	}
-	if (!wait_for(v)) {
+	if (!wait_for_visit(v)) {
 		(void)pthread_detach(thread);
 		(void)snprintf(m->checks.error, sizeof(m->checks.error),
 			       "it does not answer within %d s", MOUNT_SECONDS);
@@ -351,14 +351,14 @@ static void look_at_mounts(struct gds_report *rep)
 	}
 }
 
-static void reportp(struct gds_report **rep)
+static void gds_reportp(struct gds_report **rep)
 {
 	free(*rep);
 }
 
 int doctor_gds(const char *dir, const char *file, bool json)
 {
-	_cleanup_(reportp) struct gds_report *rep = calloc(1, sizeof(*rep));
+	_cleanup_(gds_reportp) struct gds_report *rep = calloc(1, sizeof(*rep));
 	int r;
 
 	if (!rep)

@@ -14,7 +14,7 @@ static const char *const states[] = {
 	[PST_CHECK_UNNEEDED] = "not needed",
 };
 
-static const char *state_name(uint32_t state)
+static const char *check_state_name(uint32_t state)
 {
 	return state < ARRAY_SIZE(states) ? states[state] : "unknown";
 }
@@ -194,14 +194,14 @@ static void print_check(const struct pst_check *c)
 {
 	const char *cure = cure_of(c);
 
-	print_row(c->name, state_name(c->state), c->text, finding_len(c));
+	print_row(c->name, check_state_name(c->state), c->text, finding_len(c));
 	if (cure) {
 		(void)printf("%*s-> ", TEXT_COL, "");
 		print_text(cure, (int)strlen(cure), TEXT_COL + 3);
 	}
 }
 
-static bool is_same(const struct pst_check *c, const struct gds_checks *other)
+static bool is_same_check(const struct pst_check *c, const struct gds_checks *other)
 {
 	const struct pst_check *o = other ? gds_checks_find(other, c->name) : NULL;
 
@@ -218,7 +218,7 @@ static void print_checks(const struct gds_checks *c, const struct gds_checks *ot
 	if (*c->error)
 		print_row("-", "not tried", c->error, (int)strlen(c->error));
 	for (int i = 0; i < c->nr; i++) {
-		if (is_same(&c->of[i], other))
+		if (is_same_check(&c->of[i], other))
 			same++;
 		else
 			print_check(&c->of[i]);
@@ -302,7 +302,7 @@ static struct json_object *checks_json(const struct gds_checks *c)
 
 		(void)snprintf(finding, sizeof(finding), "%.*s", finding_len(k), k->text);
 		json_text(o, "check", k->name);
-		json_text(o, "state", state_name(k->state));
+		json_text(o, "state", check_state_name(k->state));
 		json_int(o, "errno", k->err);
 		json_text(o, "text", finding);
 		json_text(o, "cure", cure_of(k) ? cure_of(k) : "");

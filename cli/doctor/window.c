@@ -12,7 +12,7 @@ struct found {
 	char error[256]; /* error text if nr is negative, else "" */
 };
 
-static void find(const struct pst_device *dev, struct found *f)
+static void find_window(const struct pst_device *dev, struct found *f)
 {
 	*f = (struct found){ .nr = 0 };
 	for (size_t i = 0; i < BACKENDS_MAX; i++)
@@ -40,7 +40,7 @@ void doctor_window_print(const struct pst_device *dev)
 {
 	struct found f;
 
-	find(dev, &f);
+	find_window(dev, &f);
 	if (*f.error)
 		shown_printf(11, "  %-8s not tried: %s", dev->name, f.error);
 	for (int i = 0; i < f.nr; i++)
@@ -53,7 +53,7 @@ struct json_object *doctor_window_json(const struct pst_device *dev)
 	struct json_object *root = json_object_new_object(), *a = json_object_new_array();
 	struct found f;
 
-	find(dev, &f);
+	find_window(dev, &f);
 	for (int i = 0; i < f.nr; i++) {
 		struct json_object *o = json_object_new_object();
 

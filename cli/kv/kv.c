@@ -134,20 +134,20 @@ static void print_label(const char *name, const char *text)
 }
 
 /* Print what comes before the values of a metric. */
-static void print_help(const char *name, const char *help)
+static void kv_print_help(const char *name, const char *help)
 {
 	(void)printf("# HELP penstock_kv_%s %s\n# TYPE penstock_kv_%s gauge\n", name, help, name);
 }
 
 static void print_metric(const char *name, const char *help, uint64_t value)
 {
-	print_help(name, help);
+	kv_print_help(name, help);
 	(void)printf("penstock_kv_%s %" PRIu64 "\n", name, value);
 }
 
 static void print_family(const struct seen *s, const char *name, const char *help, size_t member)
 {
-	print_help(name, help);
+	kv_print_help(name, help);
 	for (unsigned i = 0; i < s->nr; i++) {
 		const struct sum *sum = &s->sums[i];
 

@@ -117,7 +117,7 @@ static const char *last_of(const char *path)
 	return slash ? slash + 1 : path;
 }
 
-static bool find(const char *root, const char *pattern, glob_t *ret)
+static bool glob_below(const char *root, const char *pattern, glob_t *ret)
 {
 	char path[300];
 
@@ -150,7 +150,7 @@ static void check_heaps(const char *root, struct pst_check *ret)
 	char list[200] = "";
 	glob_t g;
 
-	if (!find(root, "/dev/dma_heap/*", &g)) {
+	if (!glob_below(root, "/dev/dma_heap/*", &g)) {
 		accel_say(ret, "dma-heap", PST_CHECK_UNNEEDED, ENOENT,
 			  "no /dev/dma_heap, which allocates dma-bufs of host memory");
 		return;
@@ -171,7 +171,7 @@ static void check_exporters(const char *root, struct pst_check *ret)
 	glob_t g;
 
 	for (unsigned c = 0; c < ARRAY_SIZE(classes); c++) {
-		if (!find(root, classes[c], &g))
+		if (!glob_below(root, classes[c], &g))
 			continue;
 		for (size_t i = 0; i < g.gl_pathc; i++) {
 			char name[120];
@@ -200,7 +200,7 @@ static void check_lenders(const char *root, struct pst_check *ret)
 	char list[300] = "", pci[32], path[400], bytes[32], name[100];
 	glob_t g;
 
-	if (!find(root, "/sys/bus/pci/devices/*/p2pmem/allocate", &g)) {
+	if (!glob_below(root, "/sys/bus/pci/devices/*/p2pmem/allocate", &g)) {
 		accel_say(
 			ret, "lenders", PST_CHECK_UNNEEDED, ENOENT,
 			"no PCI device lends memory; an NVMe controller with a memory buffer (CMB) "

@@ -364,7 +364,7 @@ int mem_stream_fd(struct mem_stream *st)
  * the copy should take, then at growing intervals.  Sleeping a millisecond takes far longer than
  * copying a MiB.
  */
-static int wait_for(struct mem_stream *st, uint64_t ticket, uint64_t len)
+static int wait_for_ticket(struct mem_stream *st, uint64_t ticket, uint64_t len)
 {
 	struct pollfd p = { .fd = mem_stream_fd(st), .events = POLLIN };
 	struct timespec delay = { .tv_nsec = SYNC_SPIN_NS };
@@ -401,7 +401,7 @@ static int copy_wait(struct mem_stream *st, const struct mem_alloc *a, enum mem_
 
 		r = mem_copy(st, dir, &c, 1, &ticket);
 		if (!r)
-			r = wait_for(st, ticket, c.len);
+			r = wait_for_ticket(st, ticket, c.len);
 	}
 	return r;
 }

@@ -55,7 +55,7 @@ static size_t nr_backings, room_backings;
 
 /* ----------------------------------------------------------------- devices */
 
-static uint64_t mix(uint64_t x)
+static uint64_t mix_hash(uint64_t x)
 {
 	x ^= x >> 30;
 	x *= UINT64_C(0xbf58476d1ce4e5b9);
@@ -77,11 +77,11 @@ static void make_uuid(unsigned idx, uint8_t ret[16])
 	ssize_t n = fd >= 0 ? read(fd, boot, sizeof(boot)) : 0;
 
 	for (ssize_t i = 0; i < n; i++) {
-		h[0] = mix(h[0] ^ (unsigned char)boot[i]);
-		h[1] = mix(h[1] + h[0]);
+		h[0] = mix_hash(h[0] ^ (unsigned char)boot[i]);
+		h[1] = mix_hash(h[1] + h[0]);
 	}
-	h[0] = mix(h[0] + h[1]);
-	h[1] = mix(h[1] ^ h[0]);
+	h[0] = mix_hash(h[0] + h[1]);
+	h[1] = mix_hash(h[1] ^ h[0]);
 	memcpy(ret, h, 16);
 	ret[6] = (uint8_t)((ret[6] & 0x0f) | 0x80); /* UUID version 8 of RFC 9562: custom */
 	ret[8] = (uint8_t)((ret[8] & 0x3f) | 0x80);

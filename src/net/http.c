@@ -18,7 +18,7 @@ static bool is(struct span a, const char *text)
 }
 
 /* Cut off the bytes before a character; return false if the character is missing. */
-static bool cut(struct span *from, char at, struct span *ret)
+static bool cut_span(struct span *from, char at, struct span *ret)
 {
 	const char *end = memchr(from->s, at, from->len);
 
@@ -33,7 +33,7 @@ static bool cut(struct span *from, char at, struct span *ret)
 /* Cut off a line, which ends in CR LF or in LF alone. */
 static bool next_line(struct span *from, struct span *ret)
 {
-	if (!cut(from, '\n', ret))
+	if (!cut_span(from, '\n', ret))
 		return false;
 	if (ret->len && ret->s[ret->len - 1] == '\r')
 		ret->len--;
@@ -80,7 +80,7 @@ static int check_fields(struct span rest)
 	struct span line, name;
 
 	while (next_line(&rest, &line) && line.len)
-		if (!is_text(line) || !cut(&line, ':', &name) || !is_token(name) ||
+		if (!is_text(line) || !cut_span(&line, ':', &name) || !is_token(name) ||
 		    has_body(name, line))
 			return HTTP_BAD;
 	return HTTP_OK;
@@ -90,7 +90,7 @@ static int check_first(struct span line, bool *ret_head)
 {
 	struct span method, target, path;
 
-	if (!is_text(line) || !cut(&line, ' ', &method) || !cut(&line, ' ', &target) ||
+	if (!is_text(line) || !cut_span(&line, ' ', &method) || !cut_span(&line, ' ', &target) ||
 	    !is_token(method) || !target.len)
 		return HTTP_BAD;
 	if (line.len < 5 || memcmp(line.s, "HTTP/", 5) != 0)
@@ -100,7 +100,7 @@ static int check_first(struct span line, bool *ret_head)
 	*ret_head = is(method, "HEAD");
 	if (!is(method, "GET") && !*ret_head)
 		return HTTP_METHOD;
-	if (!cut(&target, '?', &path))
+	if (!cut_span(&target, '?', &path))
 		path = target;
 	return is(path, TARGET) ? HTTP_OK : HTTP_NOT_FOUND;
 }

@@ -11,7 +11,7 @@
 
 #define MODULE "libpenstock-tls.so"
 
-static int load(const void *near, const struct net_tls_ops **ret)
+static int load_tls_module(const void *near, const struct net_tls_ops **ret)
 {
 	const struct net_tls_ops *ops;
 	char path[PATH_MAX];
@@ -45,7 +45,7 @@ int net_tls_load(const void *near, const struct net_tls_ops **ret)
 
 	(void)pthread_mutex_lock(&lock);
 	if (!ops)
-		r = load(near, &ops);
+		r = load_tls_module(near, &ops);
 	if (r == 0)
 		*ret = ops;
 	(void)pthread_mutex_unlock(&lock);

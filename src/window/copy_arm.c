@@ -41,7 +41,7 @@ static inline struct pair stream_load(const char *m)
 	return p;
 }
 
-static inline void put(char *d, struct pair p)
+static inline void store_pair(char *d, struct pair p)
 {
 	vst1q_u8((uint8_t *)d, p.a);
 	vst1q_u8((uint8_t *)d + 16, p.b);
@@ -67,7 +67,7 @@ static void load_neon(void *dst, const void *map, size_t len)
 
 	len = load_ends(d, m, len, &off);
 	for (; len >= PAIR; off += PAIR, len -= PAIR)
-		put(d + off, stream_load(m + off));
+		store_pair(d + off, stream_load(m + off));
 	if (len)
 		*(any16 *)(d + off) = *(const volatile any16 *)(m + off);
 }

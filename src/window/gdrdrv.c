@@ -35,7 +35,7 @@ static void driver_close(struct driver *d)
 	closep(&d->fd);
 }
 
-static int ask(const struct driver *d, unsigned long request, void *arg)
+static int ask_driver(const struct driver *d, unsigned long request, void *arg)
 {
 	return ioctl(d->fd, request, arg) < 0 ? -errno : 0;
 }
@@ -64,7 +64,7 @@ static int driver_open(struct driver *d)
 	d->fd = open(GDRDRV_PATH, O_RDWR | O_CLOEXEC);
 	if (d->fd < 0)
 		return no_device(errno);
-	r = ask(d, GDRDRV_GET_VERSION, &v);
+	r = ask_driver(d, GDRDRV_GET_VERSION, &v);
 	if (r < 0)
 		return err_set(EOPNOTSUPP, "gdrdrv does not tell its version: %s", err_name(r));
 	if (v.gdrdrv_version < OLDEST || v.minimum_gdr_api_version > API)
@@ -88,18 +88,19 @@ static int check_lifetime(const struct driver *d, const struct mem_alloc *a)
 
 	if (a->owned)
 		return 0;
-	if (d->version >= HAS_ATTR && ask(d, GDRDRV_GET_ATTR, &attr) == 0 && attr.val)
+	if (d->version >= HAS_ATTR && ask_driver(d, GDRDRV_GET_ATTR, &attr) == 0 && attr.val)
 		return 0;
 	return err_set(EOPNOTSUPP, "gdrdrv unmaps what its owner frees; load version 2.5 or newer "
 				   "with use_persistent_mapping=1");
 }
 
-static int pin(const struct driver *d, uint64_t addr, uint64_t size, uint64_t *ret_handle)
+static int pin_gpu_memory(const struct driver *d, uint64_t addr, uint64_t size,
+			  uint64_t *ret_handle)
 {
 	struct gdrdrv_pin_v2 v2 = { .addr = addr, .size = size };
 	struct gdrdrv_pin v1 = { .addr = addr, .size = size };
-	int r = d->version >= HAS_ATTR ? ask(d, GDRDRV_PIN_BUFFER_V2, &v2)
-				       : ask(d, GDRDRV_PIN_BUFFER, &v1);
+	int r = d->version >= HAS_ATTR ? ask_driver(d, GDRDRV_PIN_BUFFER_V2, &v2)
+				       : ask_driver(d, GDRDRV_PIN_BUFFER, &v1);
 
 	*ret_handle = d->version >= HAS_ATTR ? v2.handle : v1.handle;
 	if (r == -ENOMEM)
@@ -121,7 +122,7 @@ static int ask_for_caching(const struct driver *d, uint64_t handle, uint32_t cac
 	 * caching later. */
 	if (d->version < HAS_ATTR)
 		return 0;
-	r = ask(d, GDRDRV_REQ_MAPPING_TYPE, &req);
+	r = ask_driver(d, GDRDRV_REQ_MAPPING_TYPE, &req);
 	return r == 0 ? 0
 		      : err_set(EOPNOTSUPP, "gdrdrv does not map it in the way that is wanted: %s",
 				err_name(r));
@@ -137,7 +138,7 @@ static int tell_caching(const struct driver *d, uint64_t handle, uint32_t *ret)
 	};
 	struct gdrdrv_info info = { .handle = handle };
 	bool v2 = d->version >= HAS_INFO_V2;
-	int r = ask(d, v2 ? GDRDRV_GET_INFO_V2 : GDRDRV_GET_INFO, &info);
+	int r = ask_driver(d, v2 ? GDRDRV_GET_INFO_V2 : GDRDRV_GET_INFO, &info);
 
 	if (r < 0)
 		return err_set(EOPNOTSUPP, "gdrdrv does not say how it mapped: %s", err_name(r));
@@ -164,7 +165,7 @@ static int gdrdrv_open(const struct window_src *src, struct window **ret)
 	if (r == 0)
 		r = check_lifetime(&d, src->alloc);
 	if (r == 0)
-		r = pin(&d, va - lead, lead + src->len, &handle);
+		r = pin_gpu_memory(&d, va - lead, lead + src->len, &handle);
 	if (r == 0 && src->caching)
 		r = ask_for_caching(&d, handle, src->caching);
 	if (r == 0)

@@ -41,7 +41,7 @@ static struct {
 	struct list list;
 } verdicts = { PTHREAD_MUTEX_INITIALIZER, LIST_INIT(verdicts.list) };
 
-static void fill(uint64_t *buf, uint64_t seed)
+static void fill_pattern(uint64_t *buf, uint64_t seed)
 {
 	for (uint64_t i = 0; i < SCRATCH / 8; i++)
 		buf[i] = (i + seed) * UINT64_C(0x9e3779b97f4a7c15);
@@ -54,14 +54,14 @@ static int prove_both_ways(struct window_verdict *v, struct window *w, const str
 	uint64_t *back = buf + SCRATCH / sizeof(*buf);
 	int r;
 
-	fill(buf, now_ns());
+	fill_pattern(buf, now_ns());
 	window_store(w, 0, buf, SCRATCH);
 	r = mem_copy_wait(v->stream, src->alloc, MEM_FROM_DEVICE, src->off, back, SCRATCH);
 	if (r == 0 && memcmp(buf, back, SCRATCH) != 0)
 		r = err_set(EIO, "what the CPU stored is not what the device has");
 	if (r < 0)
 		return r;
-	fill(buf, now_ns());
+	fill_pattern(buf, now_ns());
 	r = mem_copy_wait(v->stream, src->alloc, MEM_TO_DEVICE, src->off, buf, SCRATCH);
 	if (r < 0)
 		return r;

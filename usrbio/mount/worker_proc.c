@@ -389,7 +389,7 @@ static int worker_proc_start(struct worker *w, const struct caller *c)
 }
 
 /* Remove the worker's semaphores, which it leaves if it is killed. */
-static void unlink_sems(const struct worker *w)
+static void worker_proc_unlink_sems(const struct worker *w)
 {
 	char path[USRBIO_SHM_NAME_MAX + 8];
 
@@ -415,7 +415,7 @@ static void worker_proc_reap(struct worker *w)
 	while (waitid(P_PID, (id_t)w->pid, &end, WEXITED | WNOWAIT) < 0 && errno == EINTR)
 		;
 	/* A user who no longer sees the process may take the names, so remove them first. */
-	unlink_sems(w);
+	worker_proc_unlink_sems(w);
 	while (waitpid(w->pid, NULL, 0) < 0 && errno == EINTR)
 		;
 }

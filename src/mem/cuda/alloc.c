@@ -124,7 +124,7 @@ int cuda_alloc_new(struct cuda_dev *d, enum cuda_how how, struct cuda_alloc **re
 	return 0;
 }
 
-static bool is_same(const struct cuda_alloc *c)
+static bool is_same_alloc(const struct cuda_alloc *c)
 {
 	unsigned long long id = 0;
 
@@ -153,7 +153,7 @@ static void give_back(struct cuda_alloc *c)
 		cuda_enter_anyway(&scope, c->ctx);
 	/* After a reset the memory is gone, and another allocation may have its address.  A mapping
 	 * may still exist. */
-	else if (c->how == CUDA_OWNED || (c->how == CUDA_MAPPED && !is_same(c)))
+	else if (c->how == CUDA_OWNED || (c->how == CUDA_MAPPED && !is_same_alloc(c)))
 		return;
 	if (is_replaced(c))
 		return;
@@ -214,7 +214,7 @@ int cuda_alive(const struct cuda_alloc *c)
 
 	if (r < 0)
 		return r;
-	if (!c->first_id || unlikely(atomic_load(&c->d->lost)) || is_same(c))
+	if (!c->first_id || unlikely(atomic_load(&c->d->lost)) || is_same_alloc(c))
 		return 0;
 	if (!cuda_lives(c->d, c->a.life))
 		return cuda_check_life(c->d, c->a.life);
@@ -361,7 +361,7 @@ int cuda_map(struct cuda_alloc *c, cu_handle handle, uint64_t len, uint32_t righ
  * otherwise compute-sanitizer would report it.  *ret is unchanged if the driver does not know the
  * attribute.
  */
-static void ask(uint64_t addr, uint32_t attr, void *ret)
+static void ask_pointer(uint64_t addr, uint32_t attr, void *ret)
 {
 	(void)cu.cuPointerGetAttributes(1, &attr, &ret, addr);
 }
@@ -370,7 +370,7 @@ static bool is_device_memory(uint64_t addr)
 {
 	unsigned type = 0;
 
-	ask(addr, CU_PTR_MEMORY_TYPE, &type);
+	ask_pointer(addr, CU_PTR_MEMORY_TYPE, &type);
 	return type == CU_TYPE_DEVICE;
 }
 
@@ -405,7 +405,7 @@ static int facts_of(uint64_t addr, uint64_t len, struct facts *ret)
 					 "allocation that they end in",
 					 len, addr)
 			       : err_set(EFAULT, "no CUDA device has memory at %#" PRIx64, addr);
-	ask(addr, CU_PTR_IS_MANAGED, &managed);
+	ask_pointer(addr, CU_PTR_IS_MANAGED, &managed);
 	if (managed)
 		return err_set(EOPNOTSUPP,
 			       "managed memory (at %#" PRIx64 ") moves between host and device by "
@@ -414,7 +414,7 @@ static int facts_of(uint64_t addr, uint64_t len, struct facts *ret)
 	r = device_of(addr, &ret->device);
 	if (r < 0)
 		return r;
-	ask(addr, CU_PTR_CONTEXT, &ret->ctx);
+	ask_pointer(addr, CU_PTR_CONTEXT, &ret->ctx);
 	return 0;
 }
 
@@ -457,7 +457,7 @@ static int chunk_rights(struct cuda_dev *d, uint64_t addr, uint32_t *rights)
 	return 0;
 }
 
-static uint64_t mix(uint64_t h, uint64_t x)
+static uint64_t mix_id(uint64_t h, uint64_t x)
 {
 	h = (h ^ x) * UINT64_C(0x9e3779b97f4a7c15);
 	return h ^ h >> 29;
@@ -502,7 +502,7 @@ static int wrap_chunks(struct cuda_alloc *c, struct facts *f, uint64_t addr, uin
 		if (r < 0)
 			return r;
 		numbered = numbered && next.driver_id;
-		ids_mixed = mix(ids_mixed, next.driver_id);
+		ids_mixed = mix_id(ids_mixed, next.driver_id);
 		f->size += next.size;
 		c->chunks++;
 	}
@@ -521,7 +521,7 @@ static bool is_mapped(struct cuda_dev *d, uint64_t addr, bool ipc_capable)
 
 	if (ipc_capable)
 		return false;
-	ask(addr, CU_PTR_POOL, &pool);
+	ask_pointer(addr, CU_PTR_POOL, &pool);
 	if (pool)
 		return false;
 	if (cu.cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)addr) != CU_OK)
@@ -552,7 +552,7 @@ int cuda_wrap(uint64_t addr, uint64_t len, uint32_t flags, struct mem_alloc **re
 		return r;
 	c->foreign = f.ctx && f.ctx != c->ctx;
 	c->first_id = f.driver_id;
-	ask(addr, CU_PTR_IPC_CAPABLE, &capable);
+	ask_pointer(addr, CU_PTR_IPC_CAPABLE, &capable);
 	f.ipc_capable = capable;
 	c->vmm = f.vmm = is_mapped(c->d, addr, f.ipc_capable);
 	if (f.vmm)

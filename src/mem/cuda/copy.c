@@ -512,7 +512,7 @@ static int copy_gather(struct cuda_stream *st, const struct batch *b)
 
 /* -------------------------------------------------------------------- copy */
 
-static int look_at(const struct cuda_dev *d, struct batch *b)
+static int look_at_batch(const struct cuda_dev *d, struct batch *b)
 {
 	const struct mem_alloc *last = NULL;
 	int r;
@@ -622,7 +622,7 @@ int cuda_copy(struct mem_stream *base, enum mem_dir dir, const struct mem_copy *
 
 	if (nr > PIECES_MAX)
 		return err_set(EINVAL, "%u copies in one batch; %u are the most", nr, PIECES_MAX);
-	r = look_at(st->d, &b);
+	r = look_at_batch(st->d, &b);
 	if (r == 0)
 		r = cuda_check_life(st->d, st->life);
 	if (r == 0)
@@ -653,7 +653,7 @@ int cuda_sgl_write(unsigned device, enum mem_dir dir, const struct mem_copy *v, 
 	struct cuda_tile *first = room, *end = first;
 	uint64_t len;
 	cu_ptr at;
-	int r = look_at(d, &b);
+	int r = look_at_batch(d, &b);
 
 	if (r < 0)
 		return r;

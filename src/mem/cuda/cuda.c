@@ -289,7 +289,7 @@ static _cold_ void forget(struct cuda_dev *d)
 }
 
 /* Check whether the context was reset; under the lock. */
-static void look(struct cuda_dev *d)
+static void notice_reset(struct cuda_dev *d)
 {
 	if (d->users && !d->reset && is_reset(d))
 		forget(d);
@@ -305,7 +305,7 @@ int cuda_check_life(struct cuda_dev *d, uint64_t life)
 bool cuda_lives(struct cuda_dev *d, uint64_t life)
 {
 	(void)pthread_mutex_lock(&d->lock);
-	look(d);
+	notice_reset(d);
 	(void)pthread_mutex_unlock(&d->lock);
 	return atomic_load(&d->life) == life;
 }
@@ -364,7 +364,7 @@ int cuda_hold(struct cuda_dev *d, cu_ctx *ret, uint64_t *ret_life)
 
 	relax(&scope);
 	(void)pthread_mutex_lock(&d->lock);
-	look(d);
+	notice_reset(d);
 	r = hold(d, ret);
 	*ret_life = d->life;
 	(void)pthread_mutex_unlock(&d->lock);
@@ -378,7 +378,7 @@ int cuda_hold_life(struct cuda_dev *d, uint64_t life, cu_ctx *ret)
 
 	relax(&scope);
 	(void)pthread_mutex_lock(&d->lock);
-	look(d);
+	notice_reset(d);
 	r = cuda_check_life(d, life);
 	if (r == 0)
 		r = hold(d, ret);
@@ -390,7 +390,7 @@ void cuda_drop(struct cuda_dev *d)
 {
 	(void)pthread_mutex_lock(&d->lock);
 	if (d->users == 1)
-		look(d);
+		notice_reset(d);
 	if (!--d->users)
 		let_go(d);
 	(void)pthread_mutex_unlock(&d->lock);

@@ -18,7 +18,7 @@ void cuda_kernels_init(struct cuda_dev *d)
 }
 
 /* Load a kernel.  The driver compiles its text, and may keep the result in its own cache. */
-static void load(struct cuda_dev *d, struct cuda_kernel *k)
+static void load_kernel(struct cuda_dev *d, struct cuda_kernel *k)
 {
 	cu_module module = NULL;
 	cu_func fn = NULL;
@@ -55,7 +55,7 @@ cu_func cuda_kernel(struct cuda_dev *d, struct cuda_kernel *k)
 
 	(void)pthread_mutex_lock(&d->kernel_lock);
 	if (k->state == KERNEL_UNKNOWN)
-		load(d, k);
+		load_kernel(d, k);
 	fn = k->state == KERNEL_READY ? k->fn : NULL;
 	(void)pthread_mutex_unlock(&d->kernel_lock);
 	return fn;
@@ -80,7 +80,7 @@ bool cuda_kernels_any(const struct cuda_dev *d)
 	return d->gather.state == KERNEL_READY || d->sum.state == KERNEL_READY;
 }
 
-static void end(struct cuda_dev *d, struct cuda_kernel *k, bool current)
+static void unload_kernel(struct cuda_dev *d, struct cuda_kernel *k, bool current)
 {
 	if (current && k->state == KERNEL_READY)
 		cuda_ignore(d, cu.cuModuleUnload(k->module), "unload a kernel");
@@ -91,6 +91,6 @@ static void end(struct cuda_dev *d, struct cuda_kernel *k, bool current)
 
 void cuda_kernels_end(struct cuda_dev *d, bool current)
 {
-	end(d, &d->gather, current);
-	end(d, &d->sum, current);
+	unload_kernel(d, &d->gather, current);
+	unload_kernel(d, &d->sum, current);
 }

@@ -165,8 +165,8 @@ void cuda_sums_free(struct mem_sums *base)
 
 /* ------------------------------------------------------------------- start */
 
-static int look_at(const struct cuda_dev *d, const struct mem_range *v, unsigned nr,
-		   uint64_t *ret_len)
+static int look_at_ranges(const struct cuda_dev *d, const struct mem_range *v, unsigned nr,
+			  uint64_t *ret_len)
 {
 	const struct mem_alloc *last = NULL;
 	int r;
@@ -195,7 +195,8 @@ static int look_at(const struct cuda_dev *d, const struct mem_range *v, unsigned
 
 /* Cut ranges into tiles, which begin at multiples of 16 except for the first tile of a range.
  * Return their number. */
-static unsigned cut(struct cuda_sums *s, const struct mem_range *v, unsigned nr, uint64_t tile)
+static unsigned cut_tiles(struct cuda_sums *s, const struct mem_range *v, unsigned nr,
+			  uint64_t tile)
 {
 	unsigned n = 0;
 
@@ -230,7 +231,7 @@ int cuda_sums_start(struct mem_sums *base, const struct mem_range *v, unsigned n
 	uint32_t tiles;
 	cu_func fn;
 	cu_result e;
-	int r = look_at(d, v, nr, &len);
+	int r = look_at_ranges(d, v, nr, &len);
 
 	if (r == 0)
 		r = cuda_check_life(d, s->life);
@@ -241,7 +242,7 @@ int cuda_sums_start(struct mem_sums *base, const struct mem_range *v, unsigned n
 	fn = cuda_kernel(d, &d->sum);
 	if (!fn)
 		return err_set(EOPNOTSUPP, "%s cannot run the kernel for checksums", d->info.name);
-	tiles = cut(s, v, nr, tile_len(len, nr));
+	tiles = cut_tiles(s, v, nr, tile_len(len, nr));
 	e = cu.cuLaunchKernel(
 		fn, MIN((tiles + CUDA_SUM_WARPS - 1) / CUDA_SUM_WARPS, s->max_blocks), 1, 1,
 		CUDA_SUM_THREADS, 1, 1, 0, s->stream,

@@ -348,7 +348,7 @@ static bool uuid_in_proc(const struct nvrm_card *c, uint8_t ret[16])
 
 /* Find the GPU with a UUID.  Read the driver's files first, because opening a GPU may wake it from
  * sleep. */
-static int find(const uint8_t uuid[16], struct nvrm_gpu **ret)
+static int find_gpu(const uint8_t uuid[16], struct nvrm_gpu **ret)
 {
 	unsigned closed = 0;
 
@@ -426,7 +426,7 @@ int nvrm_gpu_find(const uint8_t uuid[16], struct nvrm_gpu **ret)
 	(void)pthread_mutex_lock(&nv.lock);
 	r = client_open();
 	if (r == 0)
-		r = memcmp(uuid, none, sizeof(none)) ? find(uuid, ret) : find_only(ret);
+		r = memcmp(uuid, none, sizeof(none)) ? find_gpu(uuid, ret) : find_only(ret);
 	client_put();
 	(void)pthread_mutex_unlock(&nv.lock);
 	return r;

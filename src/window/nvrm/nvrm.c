@@ -206,7 +206,7 @@ static int find_gpu(const struct window_src *src, struct nvrm_gpu **ret)
 	return nvrm_gpu_get(dev.pci, dev.uuid, ret);
 }
 
-static int fill(struct nvrm_window *w, const struct window_src *src)
+static int fill_window(struct nvrm_window *w, const struct window_src *src)
 {
 	uint64_t part_len = 0;
 	struct mem_part p;
@@ -234,7 +234,7 @@ static int nvrm_open(const struct window_src *src, struct window **ret)
 	w->w.ops = &window_nvrm_ops;
 	w->w.len = src->len;
 	w->w.rights = src->rights;
-	r = fill(w, src);
+	r = fill_window(w, src);
 	if (r < 0) {
 		nvrm_close(&w->w);
 		return r;
