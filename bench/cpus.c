@@ -11,6 +11,7 @@
 
 #include "base/base.h"
 #include "die.h"
+#include "tools/common/spread.h"
 
 #define TURNS 200u
 #define TRIPS 1000u
@@ -50,13 +51,6 @@ static void cpus_trip(unsigned i)
 	cpus_await(2 * i + 2);
 }
 
-static int later(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return (x > y) - (x < y);
-}
-
 static unsigned find_cpus(void)
 {
 	cpu_set_t set;
@@ -72,7 +66,7 @@ static unsigned find_cpus(void)
 
 int main(void)
 {
-	uint64_t took[TURNS];
+	double took[TURNS];
 	pthread_t other;
 
 	if (find_cpus() < 2) {
@@ -88,10 +82,9 @@ int main(void)
 
 		for (unsigned i = 0; i < TRIPS; i++)
 			cpus_trip(1 + t * TRIPS + i);
-		took[t] = (now_ns() - begin) / TRIPS;
+		took[t] = (double)(now_ns() - begin) / TRIPS;
 	}
 	(void)pthread_join(other, NULL);
-	qsort(took, TURNS, sizeof(took[0]), later);
-	(void)printf("%llu\n", (unsigned long long)took[TURNS / 2]);
+	(void)printf("%.0f\n", median_of(took, TURNS));
 	return 0;
 }

@@ -21,6 +21,7 @@
 #include "die.h"
 #include "machine.h"
 #include "net/wire.h"
+#include "tools/common/spread.h"
 
 #define TURNS_MAX 101u
 #define READS_MAX 1000000u
@@ -54,7 +55,7 @@ static struct {
 } * shared;
 
 static char file_path[4096];
-static uint64_t times[READS_MAX];
+static uint32_t times[READS_MAX];
 static pid_t server, crowd;
 static struct sockaddr_in address;
 
@@ -269,23 +270,9 @@ static void crowd_make_file(void)
 /* ----------------------------------------------------------------------- measuring */
 
 struct turn {
-	double p50, p99; /* microseconds */
+	struct latency latency;
 	uint64_t reads;
 };
-
-static int crowd_by_time(const void *a, const void *b)
-{
-	const uint64_t *x = a, *y = b;
-
-	return (*x > *y) - (*x < *y);
-}
-
-static int crowd_by_number(const void *a, const void *b)
-{
-	const double *x = a, *y = b;
-
-	return (*x > *y) - (*x < *y);
-}
 
 static struct turn crowd_measure(struct pst_file *f, struct pst_queue *q, struct pst_mem *mem)
 {
@@ -304,28 +291,27 @@ static struct turn crowd_measure(struct pst_file *f, struct pst_queue *q, struct
 		crowd_must(pst_queue_reap(q, &d, 1, 1, PST_NO_DEADLINE), "reap");
 		if (d.res != (int64_t)set.size)
 			die("a read gave %" PRId64, d.res);
-		times[n++] = now_ns() - begin;
+		times[n++] = latency_sample(now_ns() - begin);
 		begin = now_ns();
 	}
-	qsort(times, n, sizeof(*times), crowd_by_time);
-	return (struct turn){ (double)times[n / 2] / 1e3, (double)times[n * 99 / 100] / 1e3, n };
+	return (struct turn){ latency_of(times, n), n };
 }
 
 static double crowd_show(const char *name, const struct turn *t)
 {
 	double p50[TURNS_MAX], p99[TURNS_MAX];
 	uint64_t reads = 0;
+	struct spread s;
 
 	for (unsigned i = 0; i < set.turns; i++) {
-		p50[i] = t[i].p50;
-		p99[i] = t[i].p99;
+		p50[i] = t[i].latency.p50_us;
+		p99[i] = t[i].latency.p99_us;
 		reads += t[i].reads;
 	}
-	qsort(p50, set.turns, sizeof(*p50), crowd_by_number);
-	qsort(p99, set.turns, sizeof(*p99), crowd_by_number);
-	(void)printf("%-18s %8.1f %8.1f %8.1f %8.1f %10" PRIu64 "\n", name, p50[set.turns / 2],
-		     p99[set.turns / 2], p99[0], p99[set.turns - 1], reads);
-	return p99[set.turns / 2];
+	s = spread_of(p99, set.turns);
+	(void)printf("%-18s %8.1f %8.1f %8.1f %8.1f %10" PRIu64 "\n", name,
+		     median_of(p50, set.turns), s.median, s.lowest, s.highest, reads);
+	return s.median;
 }
 
 static void crowd_turns(const char *url)
@@ -339,9 +325,8 @@ static void crowd_turns(const char *url)
 	crowd_must(pst_queue_new(NULL, &q), "queue");
 	crowd_must(pst_file_open(url, PST_FILE_READ, NULL, &f), url);
 	crowd_must(pst_mem_alloc("host", set.size, NULL, &mem), "host");
-	print_machine();
-	(void)printf("\n\nreads of %" PRIu64
-		     " bytes, one at a time, %u turns of %u ms each; %u idle "
+	bench_print_machine();
+	(void)printf("\nreads of %" PRIu64 " bytes, one at a time, %u turns of %u ms each; %u idle "
 		     "clients, and %u with %u reads a second each\n\n",
 		     set.size, set.turns, set.ms, set.idle, set.busy, set.rate);
 	for (unsigned i = 0; i < set.turns; i++) {
@@ -356,8 +341,7 @@ static void crowd_turns(const char *url)
 	(void)printf("\np99 beside the crowd to alone (at most 2): %.2f; the crowd read %" PRIu64
 		     " times\n",
 		     many / one, shared->done);
-	print_load();
-	(void)puts("");
+	bench_print_load();
 	(void)pst_file_close(f);
 	(void)pst_queue_free(q);
 	(void)pst_mem_free(mem);

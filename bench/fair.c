@@ -36,6 +36,7 @@
 
 #include "base/base.h"
 #include "die.h"
+#include "tools/common/spread.h"
 #include "usrbio/proto/ring.h"
 #include "usrbio/proto/sem.h"
 
@@ -128,18 +129,12 @@ static bool read_batch(struct lane *l, unsigned depth, uint64_t size)
 /* Memory shared by both processes. */
 struct shared {
 	atomic_uint go, done; /* turns requested; turns finished */
-	double rate, p50_us, p99_us;
+	double rate;
+	struct latency latency;
 	uint32_t ns[SAMPLES];
 };
 
 static struct shared *sh;
-
-static int fair_by_u32(const void *a, const void *b)
-{
-	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-
-	return (x > y) - (x < y);
-}
 
 static void fair_measure(struct lane *l)
 {
@@ -153,12 +148,10 @@ static void fair_measure(struct lane *l)
 		end = now_ns();
 		reads += set.depth;
 		if (nr < SAMPLES)
-			sh->ns[nr++] = (uint32_t)MIN(end - from, UINT32_MAX);
+			sh->ns[nr++] = latency_sample(end - from);
 	} while (end - start < set.ms * NSEC_PER_MSEC);
-	qsort(sh->ns, nr, sizeof(*sh->ns), fair_by_u32);
 	sh->rate = (double)reads * 1e9 / (double)(end - start);
-	sh->p50_us = sh->ns[nr / 2] / 1000.0;
-	sh->p99_us = sh->ns[nr - 1 - nr / 100] / 1000.0;
+	sh->latency = latency_of(sh->ns, nr);
 }
 
 __attribute__((noreturn)) static void be_victim(void)
@@ -397,24 +390,18 @@ static struct turn beside(const struct other *o, pid_t victim)
 	/* Let the other user reach full load. */
 	(void)usleep(200000);
 	fair_take_turn(victim);
-	t = (struct turn){ sh->rate, sh->p50_us, sh->p99_us };
+	t = (struct turn){ sh->rate, sh->latency.p50_us, sh->latency.p99_us };
 	if (pid && waitpid(pid, NULL, WNOHANG) == pid)
 		die("the %s client has ended", o->name);
 	end_client(pid);
 	return t;
 }
 
-static int by_double(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 static void print_ratio(const char *what, double *v)
 {
-	qsort(v, set.pairs, sizeof(*v), by_double);
-	(void)printf("%-40s %8.2f %8.2f %8.2f\n", what, v[set.pairs / 2], v[0], v[set.pairs - 1]);
+	struct spread s = spread_of(v, set.pairs);
+
+	(void)printf("%-40s %8.2f %8.2f %8.2f\n", what, s.median, s.lowest, s.highest);
 }
 
 static double fair_median(const struct turn *t, size_t off)
@@ -423,8 +410,7 @@ static double fair_median(const struct turn *t, size_t off)
 
 	for (unsigned i = 0; i < set.pairs; i++)
 		v[i] = *(const double *)((const char *)&t[i] + off);
-	qsort(v, set.pairs, sizeof(*v), by_double);
-	return v[set.pairs / 2];
+	return median_of(v, set.pairs);
 }
 
 static void fair_run(pid_t victim)

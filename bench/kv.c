@@ -18,6 +18,7 @@
 #include "base/base.h"
 #include "base/crc32c.h"
 #include "kv/store.h"
+#include "tools/common/spread.h"
 
 #define ROUNDS 7u
 
@@ -27,17 +28,9 @@ static void kv_die(const char *what)
 	exit(1);
 }
 
-static int kv_by_value(const void *a, const void *b)
+static double us_since(uint64_t began)
 {
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return (x > y) - (x < y);
-}
-
-static double median_us(uint64_t *ns, unsigned nr)
-{
-	qsort(ns, nr, sizeof(*ns), kv_by_value);
-	return (double)ns[nr / 2] / 1000;
+	return (double)(now_ns() - began) / 1000;
 }
 
 /* ---------------------------------------------------------------- layout */
@@ -83,7 +76,8 @@ static void kv_unlink_file(int dir, unsigned i)
 static void layout_of(int dir, uint64_t len)
 {
 	unsigned nr = (unsigned)MAX(UINT64_C(4), MIB(96) / len);
-	uint64_t ns[4][ROUNDS], began;
+	double us[4][ROUNDS];
+	uint64_t began;
 	char *buf = aligned_alloc(4096, len);
 	int slab;
 
@@ -97,25 +91,25 @@ static void layout_of(int dir, uint64_t len)
 		began = now_ns();
 		for (unsigned i = 0; i < nr; i++)
 			write_file(dir, i, buf, len);
-		ns[0][r] = (now_ns() - began) / nr;
+		us[0][r] = us_since(began) / nr;
 		began = now_ns();
 		for (unsigned i = 0; i < nr; i++)
 			kv_full(pwrite(slab, buf, len, (off_t)(i * len)), len, "pwrite");
-		ns[1][r] = (now_ns() - began) / nr;
+		us[1][r] = us_since(began) / nr;
 		began = now_ns();
 		for (unsigned i = 0; i < nr; i++)
 			read_file(dir, i, buf, len);
-		ns[2][r] = (now_ns() - began) / nr;
+		us[2][r] = us_since(began) / nr;
 		began = now_ns();
 		for (unsigned i = 0; i < nr; i++)
 			kv_full(pread(slab, buf, len, (off_t)(i * len)), len, "pread");
-		ns[3][r] = (now_ns() - began) / nr;
+		us[3][r] = us_since(began) / nr;
 	}
 	(void)printf("%8" PRIu64
 		     " KiB  write: file %9.1f us  extent %9.1f us   read: file %9.1f us  "
 		     "extent %9.1f us\n",
-		     len / 1024, median_us(ns[0], ROUNDS), median_us(ns[1], ROUNDS),
-		     median_us(ns[2], ROUNDS), median_us(ns[3], ROUNDS));
+		     len / 1024, median_of(us[0], ROUNDS), median_of(us[1], ROUNDS),
+		     median_of(us[2], ROUNDS), median_of(us[3], ROUNDS));
 	for (unsigned i = 0; i < nr; i++)
 		kv_unlink_file(dir, i);
 	(void)close(slab);
@@ -186,7 +180,8 @@ static void lookups(struct pst_kv *kv, uint32_t space)
 	struct pst_kv_item *items = calloc(LOOKUPS, sizeof(*items));
 	char(*keys)[48] = calloc(LOOKUPS, sizeof(*keys)), byte = 1;
 	int64_t *results = calloc(LOOKUPS, sizeof(*results));
-	uint64_t ns[ROUNDS], began;
+	double us[ROUNDS];
+	uint64_t began;
 
 	if (!items || !keys || !results)
 		kv_die("memory");
@@ -207,12 +202,12 @@ static void lookups(struct pst_kv *kv, uint32_t space)
 		began = now_ns();
 		for (unsigned i = 0; i < LOOKUPS; i += BATCH)
 			found += pst_kv_lookup(kv, space, items + i, BATCH, results + i);
-		ns[r] = now_ns() - began;
+		us[r] = us_since(began);
 		if (found != LOOKUPS / 2)
 			kv_die("look-ups");
 	}
 	(void)printf("look-ups of 40-byte keys, %u a batch: %.2f million a second\n", BATCH,
-		     LOOKUPS / median_us(ns, ROUNDS));
+		     LOOKUPS / median_of(us, ROUNDS));
 	free(items);
 	free(keys);
 	free(results);
@@ -290,7 +285,8 @@ static void gets(struct pst_kv *kv, uint32_t space, const char *root, uint64_t l
 						    "2 passes", "run",    "submit" };
 	unsigned nr = (unsigned)MAX(UINT64_C(8), MIB(64) / len);
 	struct get_bench g = { .kv = kv, .space = space, .item = { .key = "k", .key_len = 1 } };
-	uint64_t ns[NR_GETS][3 * ROUNDS], cpu[NR_GETS];
+	double us[NR_GETS][3 * ROUNDS];
+	uint64_t cpu[NR_GETS];
 	int64_t result;
 
 	g.buf = aligned_alloc(4096, len);
@@ -312,14 +308,14 @@ static void gets(struct pst_kv *kv, uint32_t space, const char *root, uint64_t l
 
 			for (unsigned i = 0; i < nr; i++)
 				get_by(&g, how, len);
-			ns[how][r] = (now_ns() - began) / nr;
+			us[how][r] = us_since(began) / nr;
 			cpu_began = (clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu_began) / nr;
 			cpu[how] = r ? MIN(cpu[how], cpu_began) : cpu_began;
 		}
 	}
 	(void)printf("%8" PRIu64 " KiB, us:", len / 1024);
 	for (unsigned how = 0; how < NR_GETS; how++)
-		(void)printf("  %s %.1f", names[how], median_us(ns[how], 3 * ROUNDS));
+		(void)printf("  %s %.1f", names[how], median_of(us[how], 3 * ROUNDS));
 	/* Also print the lowest CPU time: on a busy machine it says more than elapsed time. */
 	(void)printf("; CPU:");
 	for (unsigned how = 0; how < NR_GETS; how++)

@@ -1,42 +1,27 @@
 /* SPDX-License-Identifier: MIT */
-/* Print the machine and its load above a benchmark's figures. */
+/* Print the machine and its load above a benchmark's figures, and its load below them. */
 #ifndef PST_BENCH_MACHINE_H
 #define PST_BENCH_MACHINE_H
 
 #include <stdio.h>
-#include <string.h>
-#include <sys/utsname.h>
-#include <unistd.h>
 
-/* Print the rest of the first line of a file that begins with key. */
-static inline void print_line(const char *what, const char *path, const char *key)
+#include "tools/common/machine.h"
+
+static inline void bench_print_load(void)
 {
-	FILE *f = fopen(path, "re");
-	char line[200] = "";
-	const char *text;
+	char load[64] = "unknown";
 
-	while (f && fgets(line, sizeof(line), f) && strncmp(line, key, strlen(key)) != 0)
-		;
-	if (f)
-		(void)fclose(f);
-	line[strcspn(line, "\n")] = '\0';
-	text = strchr(line, ':') && *key ? strchr(line, ':') + 2 : line;
-	(void)printf("%-9s%s", what, text);
+	(void)read_line("/proc/loadavg", load, sizeof(load));
+	(void)printf("load     %s\n", load);
 }
 
-static inline void print_load(void)
+static inline void bench_print_machine(void)
 {
-	print_line("load", "/proc/loadavg", "");
-}
+	struct machine m;
 
-static inline void print_machine(void)
-{
-	struct utsname u;
-
-	(void)uname(&u);
-	print_line("machine", "/proc/cpuinfo", "model name");
-	(void)printf(", %ld CPUs, Linux %s\n", sysconf(_SC_NPROCESSORS_ONLN), u.release);
-	print_load();
+	machine_facts(&m);
+	(void)printf("machine  %s, %u of %u CPUs, %s\n", m.cpu, m.cpus, m.online, m.kernel);
+	bench_print_load();
 }
 
 #endif

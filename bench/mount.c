@@ -28,6 +28,7 @@
 #include "base/base.h"
 #include "die.h"
 #include "machine.h"
+#include "tools/common/spread.h"
 
 #define DEPTH_MAX 64u
 #define PAIRS_MAX 101u
@@ -144,18 +145,12 @@ static bool mount_is_right(const struct lane *l)
 	return true;
 }
 
-static int mount_by_u32(const void *a, const void *b)
-{
-	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-
-	return (x > y) - (x < y);
-}
-
 static struct turn mount_take_turn(const struct way *w, bool in_order)
 {
 	struct lane *l = &lanes[w->side];
 	uint64_t start = now_ns(), from, end;
 	uint64_t reads = 0, nr = 0;
+	struct latency took;
 
 	next_off = 0;
 	do {
@@ -167,36 +162,19 @@ static struct turn mount_take_turn(const struct way *w, bool in_order)
 		end = now_ns();
 		reads += depth;
 		if (nr < SAMPLES)
-			ns_of[nr++] = (uint32_t)MIN(end - from, UINT32_MAX);
+			ns_of[nr++] = latency_sample(end - from);
 	} while (end - start < set.ms * NSEC_PER_MSEC);
 	if (!mount_is_right(l))
 		die("a read gave other bytes than the file has: %s", w->name);
-	qsort(ns_of, nr, sizeof(*ns_of), mount_by_u32);
+	took = latency_of(ns_of, nr);
 	return (struct turn){
 		.rate = (double)reads * 1e9 / (double)(end - start),
-		.p50_us = ns_of[nr / 2] / 1000.0,
-		.p99_us = ns_of[nr - 1 - nr / 100] / 1000.0,
+		.p50_us = took.p50_us,
+		.p99_us = took.p99_us,
 	};
 }
 
 /* ----------------------------------------------------------------- report */
-
-static int mount_by_double(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
-struct spread {
-	double median, lowest, highest;
-};
-
-static struct spread mount_spread_of(double *v)
-{
-	qsort(v, set.pairs, sizeof(*v), mount_by_double);
-	return (struct spread){ v[set.pairs / 2], v[0], v[set.pairs - 1] };
-}
 
 static void mount_report(const struct row *r, struct turn t[3][PAIRS_MAX])
 {
@@ -211,11 +189,11 @@ static void mount_report(const struct row *r, struct turn t[3][PAIRS_MAX])
 			ratio[i] = t[0][i].rate / t[k][i].rate;
 		}
 		(void)printf("%-16s %5u  %-20s %10.0f", r->name, r->depth, r->ways[k]->name,
-			     mount_spread_of(rate).median);
-		s = mount_spread_of(p50);
+			     median_of(rate, set.pairs));
+		s = spread_of(p50, set.pairs);
 		(void)printf(" %9.2f %9.2f %9.2f", s.median, s.lowest, s.highest);
-		(void)printf(" %9.1f", mount_spread_of(p99).median);
-		s = mount_spread_of(ratio);
+		(void)printf(" %9.1f", median_of(p99, set.pairs));
+		s = spread_of(ratio, set.pairs);
 		if (k)
 			(void)printf(" %7.3f %7.3f %7.3f", s.median, s.lowest, s.highest);
 		(void)putchar('\n');
@@ -241,8 +219,8 @@ static void mount_run(const struct row *r)
 
 static void mount_print_head(void)
 {
-	print_machine();
-	(void)printf("\nfile     %u MiB of %s, in the page cache; one thread, host memory\n",
+	bench_print_machine();
+	(void)printf("file     %u MiB of %s, in the page cache; one thread, host memory\n",
 		     (unsigned)(set.file >> 20), set.dir[OF_SOURCE]);
 	(void)printf("turns    %u of %u ms of each way\n\n", set.pairs, set.ms);
 	(void)printf("%-16s %5s  %-20s %10s %9s %9s %9s %9s %7s %7s %7s\n", "reads", "depth", "way",
@@ -332,8 +310,7 @@ int main(int argc, char **argv)
 	mount_print_head();
 	for (unsigned i = 0; i < ARRAY_SIZE(rows); i++)
 		mount_run(&rows[i]);
-	print_load();
-	(void)putchar('\n');
+	bench_print_load();
 	for (unsigned s = 0; s < 2; s++)
 		close_lane(&lanes[s]);
 	return 0;

@@ -27,6 +27,7 @@
 #include "base/base.h"
 #include "die.h"
 #include "machine.h"
+#include "tools/common/spread.h"
 
 #define SIDES_MAX 8u
 #define TURNS_MAX 101u
@@ -217,12 +218,11 @@ struct turn {
 
 static uint64_t cpu_ns(pid_t pid)
 {
-	clockid_t clock = CLOCK_PROCESS_CPUTIME_ID;
-	struct timespec t;
+	int64_t ns = cpu_ns_of(pid);
 
-	if ((pid && clock_getcpuclockid(pid, &clock) != 0) || clock_gettime(clock, &t) < 0)
+	if (ns < 0)
 		die("the CPU time of process %d cannot be read", (int)pid);
-	return (uint64_t)t.tv_sec * NSEC_PER_SEC + (uint64_t)t.tv_nsec;
+	return (uint64_t)ns;
 }
 
 static uint64_t names_cpu_of(const struct side *s)
@@ -243,13 +243,6 @@ static void *names_work(void *arg)
 	return NULL;
 }
 
-static int names_by_u32(const void *a, const void *b)
-{
-	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-
-	return (x > y) - (x < y);
-}
-
 /* Use new folder names in each run: mounts may cache names of an earlier run. */
 static int open_folder(const struct side *s, unsigned thread)
 {
@@ -266,6 +259,7 @@ static int open_folder(const struct side *s, unsigned thread)
 static struct turn names_take_turn(const struct op *op, const struct side *s)
 {
 	static uint32_t all[THREADS_MAX * SAMPLES];
+	struct latency took;
 	uint64_t cpu;
 	size_t nr = 0;
 
@@ -286,30 +280,22 @@ static struct turn names_take_turn(const struct op *op, const struct side *s)
 		memcpy(all + nr, jobs[i].ns, jobs[i].nr * sizeof(*all));
 		nr += jobs[i].nr;
 	}
-	qsort(all, nr, sizeof(*all), names_by_u32);
+	took = latency_of(all, nr);
 	return (struct turn){
-		.p50_us = all[nr / 2] / 1000.0,
-		.p99_us = all[nr - 1 - nr / 100] / 1000.0,
+		.p50_us = took.p50_us,
+		.p99_us = took.p99_us,
 		.cpu_us = (double)cpu / 1000.0 / (double)nr,
 	};
 }
 
 /* ----------------------------------------------------------------- report */
 
-static int names_by_double(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 static double names_median(const double *of)
 {
 	double v[TURNS_MAX];
 
 	memcpy(v, of, set.turns * sizeof(*v));
-	qsort(v, set.turns, sizeof(*v), names_by_double);
-	return v[set.turns / 2];
+	return median_of(v, set.turns);
 }
 
 struct column {
@@ -410,8 +396,8 @@ static void drop_files(void)
 
 static void names_print_head(void)
 {
-	print_machine();
-	(void)printf("\nuser     %u\n", (unsigned)getuid());
+	bench_print_machine();
+	(void)printf("user     %u\n", (unsigned)getuid());
 	(void)printf("turns    %u of %u ms of each directory\n\n", set.turns, set.ms);
 	(void)printf("%-20s %7s  %-16s %9s %9s %9s %9s", "operation", "threads", "directory",
 		     "p50 us", "p99 us", "CPU us", "to source");
@@ -471,8 +457,7 @@ int main(int argc, char **argv)
 		if (!set.only || !strcmp(set.only, ops[i].name))
 			names_run(&ops[i]);
 	drop_files();
-	print_load();
-	(void)putchar('\n');
+	bench_print_load();
 	free(jobs);
 	return 0;
 }

@@ -25,6 +25,7 @@
 #include "base/base.h"
 #include "die.h"
 #include "machine.h"
+#include "tools/common/spread.h"
 
 #define DEPTH_MAX 256u
 #define TURNS_MAX 101u
@@ -343,29 +344,14 @@ static uint64_t service_turn(struct service *s, uint64_t end)
 
 /* ---------------------------------------------------------------------- measuring */
 
-static double serve_cpu_of(pid_t pid)
-{
-	char path[64], text[1024], *at;
-	unsigned long user = 0, system = 0;
-	FILE *f;
-
-	(void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	f = fopen(path, "re");
-	if (!f || !fgets(text, sizeof(text), f))
-		die("%s: %s", path, strerror(errno));
-	(void)fclose(f);
-	at = strrchr(text, ')');
-	(void)sscanf(at + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system);
-	return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
-}
-
+/* Return the CPU time of this process and the server, in ns. */
 static double serve_cpu_now(pid_t server)
 {
-	struct rusage u;
+	int64_t ns = cpu_ns_of(server);
 
-	(void)getrusage(RUSAGE_SELF, &u);
-	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
-	       (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6 + serve_cpu_of(server);
+	if (ns < 0)
+		die("the CPU time of the server cannot be read: %s", strerror((int)-ns));
+	return (double)(cpu_ns_of(0) + ns);
 }
 
 static struct sample serve_turn(uint64_t (*run)(struct service *s, uint64_t end), struct service *s,
@@ -376,43 +362,32 @@ static struct sample serve_turn(uint64_t (*run)(struct service *s, uint64_t end)
 	double ns = (double)(now_ns() - begin);
 
 	return (struct sample){ .gb_s = (double)(ops * set.size) / ns,
-				.cpu_us = (serve_cpu_now(server) - cpu) * 1e6 / (double)ops,
+				.cpu_us = (serve_cpu_now(server) - cpu) / 1e3 / (double)ops,
 				.ops = ops };
 }
 
-static int by_rate(const void *a, const void *b)
+static void serve_show(const char *name, const struct sample *s)
 {
-	const struct sample *x = a, *y = b;
-
-	return x->gb_s < y->gb_s ? -1 : x->gb_s > y->gb_s;
-}
-
-static void serve_show(const char *name, struct sample *s)
-{
+	double cpu = 0, rate[TURNS_MAX];
+	struct spread gb_s;
 	uint64_t ops = 0;
-	double cpu = 0;
 
 	for (unsigned i = 0; i < set.turns; i++) {
+		rate[i] = s[i].gb_s;
 		ops += s[i].ops;
 		cpu += s[i].cpu_us * (double)s[i].ops;
 	}
-	qsort(s, set.turns, sizeof(*s), by_rate);
-	(void)printf("%-10s %8.2f %8.2f %8.2f %10.1f %12" PRIu64 "\n", name, s[set.turns / 2].gb_s,
-		     s[0].gb_s, s[set.turns - 1].gb_s, cpu / (double)ops, ops);
-}
-
-static int serve_by_value(const void *a, const void *b)
-{
-	const double *x = a, *y = b;
-
-	return *x < *y ? -1 : *x > *y;
+	gb_s = spread_of(rate, set.turns);
+	(void)printf("%-10s %8.2f %8.2f %8.2f %10.1f %12" PRIu64 "\n", name, gb_s.median,
+		     gb_s.lowest, gb_s.highest, cpu / (double)ops, ops);
 }
 
 static void serve_show_ratio(const char *what, double *ratio)
 {
-	qsort(ratio, set.turns, sizeof(*ratio), serve_by_value);
-	(void)printf("\n%s, of pairs: median %.2f, %.2f to %.2f\n", what, ratio[set.turns / 2],
-		     ratio[0], ratio[set.turns - 1]);
+	struct spread s = spread_of(ratio, set.turns);
+
+	(void)printf("\n%s, of pairs: median %.2f, %.2f to %.2f\n", what, s.median, s.lowest,
+		     s.highest);
 }
 
 static void serve_make_file(void)
@@ -485,8 +460,8 @@ int main(int argc, char *argv[])
 		serve_make_key();
 		serve_service_start(&tls, true);
 	}
-	print_machine();
-	(void)printf("\n\nreads of %" PRIu64 " bytes, %u under way, by the service in each of %u "
+	bench_print_machine();
+	(void)printf("\nreads of %" PRIu64 " bytes, %u under way, by the service in each of %u "
 		     "queues; %u turns of %u ms each; memory of the service's: %s\n\n",
 		     set.size, set.depth, set.queues, set.turns, set.ms, set.kind);
 	(void)printf("%-10s %8s %8s %8s %10s %12s\n", "way", "GB/s", "least", "most", "CPU us/op",
@@ -507,8 +482,7 @@ int main(int argc, char *argv[])
 	serve_show_ratio("service to by hand", ratio);
 	if (set.tls)
 		serve_show_ratio("TLS to service", tls_ratio);
-	print_load();
-	(void)puts("");
+	bench_print_load();
 	(void)unlink(file_path);
 	serve_service_end(&plain);
 	if (set.tls) {

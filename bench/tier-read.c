@@ -5,19 +5,17 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/resource.h>
 
 #include <penstock.h>
 
+#include "tools/common/spread.h"
+
 #define PAIRS_MAX 31u
 
+/* Return the CPU time of this process in microseconds. */
 static double cpu_us(void)
 {
-	struct rusage u;
-
-	(void)getrusage(RUSAGE_SELF, &u);
-	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1e6 +
-	       (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+	return (double)cpu_ns_of(0) / 1e3;
 }
 
 static void tier_read_check(int64_t r, const char *what)
@@ -53,13 +51,6 @@ __attribute__((noinline)) static double reads_by_path(struct pst_file *f, void *
 	return reads(f, buf, len, size, nr);
 }
 
-static int tier_read_by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 int main(int argc, char *argv[])
 {
 	static const uint64_t sizes[] = { 4096, 1 << 20 };
@@ -78,7 +69,8 @@ int main(int argc, char *argv[])
 	tier_read_check(pst_file_info(file[1], &info), argv[2]);
 	for (unsigned s = 0; s < 2; s++) {
 		unsigned nr = sizes[s] == 4096 ? 20000 : 300;
-		double us[2][PAIRS_MAX], ratio[PAIRS_MAX];
+		double us[2][PAIRS_MAX], ratio[PAIRS_MAX], middle;
+		struct spread took[2];
 
 		for (unsigned p = 0; p < pairs; p++) {
 			for (unsigned k = 0; k < 2; k++) {
@@ -90,12 +82,13 @@ int main(int argc, char *argv[])
 			ratio[p] = us[0][p] / us[1][p];
 		}
 		for (unsigned i = 0; i < 2; i++)
-			qsort(us[i], pairs, sizeof(double), tier_read_by_value);
-		qsort(ratio, pairs, sizeof(double), tier_read_by_value);
+			took[i] = spread_of(us[i], pairs);
+		/* Also sorts, for the quartiles. */
+		middle = median_of(ratio, pairs);
 		(void)printf("%7llu bytes: median %.3f us by the set, %.3f by the path; fastest "
 			     "%.3f, %.3f; ratio of a pair %.3f (quartiles %.3f to %.3f of %u)\n",
-			     (unsigned long long)sizes[s], us[0][pairs / 2], us[1][pairs / 2],
-			     us[0][0], us[1][0], ratio[pairs / 2], ratio[pairs / 4],
+			     (unsigned long long)sizes[s], took[0].median, took[1].median,
+			     took[0].lowest, took[1].lowest, middle, ratio[pairs / 4],
 			     ratio[3 * pairs / 4], pairs);
 	}
 	for (int i = 0; i < 2; i++)

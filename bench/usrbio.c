@@ -30,6 +30,8 @@
 
 #include "base/base.h"
 #include "die.h"
+#include "machine.h"
+#include "tools/common/spread.h"
 
 #define BATCH_MAX 64u
 #define THREADS_MAX 64u
@@ -143,7 +145,8 @@ static const unsigned batches[] = { 1, 16, 64 };
 
 struct row {
 	double rate[TURNS_MAX]; /* reads per second, per turn */
-	double median, p50_us, p99_us;
+	double median;
+	struct latency latency;
 	uint32_t paths;
 };
 
@@ -226,28 +229,11 @@ static void usrbio_turn(struct row *row, unsigned nr)
 	row->paths |= paths_taken(&st);
 }
 
-static int usrbio_by_double(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
-static int usrbio_by_u32(const void *a, const void *b)
-{
-	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-
-	return (x > y) - (x < y);
-}
-
 /* Summarize the samples of all threads and turns of a row. */
 static void sum_up(struct row *row, uint32_t *all, size_t nr)
 {
-	qsort(row->rate, set.turns, sizeof(row->rate[0]), usrbio_by_double);
-	row->median = row->rate[set.turns / 2];
-	qsort(all, nr, sizeof(*all), usrbio_by_u32);
-	row->p50_us = all[nr / 2] / 1000.0;
-	row->p99_us = all[nr - 1 - nr / 100] / 1000.0;
+	row->median = median_of(row->rate, set.turns);
+	row->latency = latency_of(all, nr);
 }
 
 /* Run all ways with one batch size, in turns. */
@@ -392,20 +378,9 @@ static double usrbio_resident(void)
 static void usrbio_print_machine(void)
 {
 	struct statfs fs = { 0 };
-	char line[200] = "";
-	struct utsname u;
-	FILE *f = fopen("/proc/cpuinfo", "re");
 
-	while (f && fgets(line, sizeof(line), f) && strncmp(line, "model name", 10) != 0)
-		;
-	if (f)
-		(void)fclose(f);
-	line[strcspn(line, "\n")] = '\0';
-	(void)uname(&u);
 	(void)fstatfs(fd, &fs);
-	(void)printf("machine  %s, %ld CPUs, Linux %s\n",
-		     strchr(line, ':') ? strchr(line, ':') + 2 : u.machine,
-		     sysconf(_SC_NPROCESSORS_ONLN), u.release);
+	bench_print_machine();
 	(void)printf("file     %" PRIu64 " MiB, file system 0x%lx, %.0f %% in the page cache\n",
 		     set.file >> 20, (unsigned long)fs.f_type, usrbio_resident());
 	(void)printf("reads    %" PRIu64 " bytes at random, %u thread%s, host memory\n", set.size,
@@ -423,7 +398,7 @@ static void print_rows(void)
 			const struct row *r = &rows[b][k];
 
 			(void)printf("%-9s %5u %12.0f %13.2f %13.2f  ", ways[k].name, batches[b],
-				     r->median, r->p50_us, r->p99_us);
+				     r->median, r->latency.p50_us, r->latency.p99_us);
 			for (uint32_t p = 0; p <= PST_PATH_MAX; p++)
 				if (r->paths & PST_PATH_BIT(p))
 					(void)printf("%s ", pst_path_name(p));

@@ -124,14 +124,7 @@ double result_median(const struct result *r)
 {
 	if (!r->nr || r->status != DONE)
 		return 0;
-	return r->nr % 2 ? r->rate[r->nr / 2] : (r->rate[r->nr / 2 - 1] + r->rate[r->nr / 2]) / 2;
-}
-
-static int cells_by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
+	return r->spread.median;
 }
 
 static void cells_keep(struct result *r, const struct answer *a)
@@ -230,7 +223,8 @@ static void cell_end(struct cell *c)
 
 		if (r->asked && r->status == DONE)
 			w->hangs = 0;
-		qsort(r->rate, r->nr, sizeof(r->rate[0]), cells_by_value);
+		if (r->nr)
+			r->spread = spread_of(r->rate, r->nr);
 		if (w->hangs < HANGS_MAX || w->status != DONE)
 			continue;
 		w->status = r->status;

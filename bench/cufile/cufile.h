@@ -19,6 +19,7 @@
 
 #include "bench/vendor.h"
 #include "tools/common/hist.h"
+#include "tools/common/spread.h"
 #include "tools/common/util.h"
 
 #define SLOTS_MAX 256u
@@ -196,7 +197,8 @@ struct result {
 	enum status status;
 	char text[400];
 	unsigned nr;            /* number of turns */
-	double rate[TURNS_MAX]; /* GB/s per turn; sorted at the end of the cell */
+	double rate[TURNS_MAX]; /* GB/s per turn */
+	struct spread spread;   /* of rate, at the end of the cell */
 	uint64_t bytes, ops;
 	uint32_t paths;
 	struct whys whys;

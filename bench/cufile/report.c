@@ -93,9 +93,9 @@ static const struct result *yardstick(const struct cell *c, const struct row *r)
 /* Return FASTER or SLOWER only if the rates of all turns of one exceed those of the other. */
 static enum verdict verdict(const struct result *a, const struct result *b)
 {
-	if (a->rate[0] > b->rate[b->nr - 1])
+	if (a->spread.lowest > b->spread.highest)
 		return FASTER;
-	return a->rate[a->nr - 1] < b->rate[0] ? SLOWER : EVEN;
+	return a->spread.highest < b->spread.lowest ? SLOWER : EVEN;
 }
 
 /* ------------------------------------------------------------------- table */
@@ -182,7 +182,7 @@ static void print_result(const struct cell *c, const struct row *row, enum way w
 		return;
 	}
 	(void)printf("%7.3f %5.0f%% %9.1f %9.1f", median,
-		     100 * (r->rate[r->nr - 1] - r->rate[0]) / median,
+		     100 * (r->spread.highest - r->spread.lowest) / median,
 		     (double)hist_quantile(&r->hist, 0.5) / 1e3,
 		     (double)hist_quantile(&r->hist, 0.99) / 1e3);
 	if (!way_is_cufile(w) && of > 0)
@@ -226,8 +226,8 @@ static void add_json(struct json_object *to, const struct cell *c, const struct 
 	if (r->status == DONE && r->nr) {
 		json_u64(o, "bytes", r->bytes);
 		json_num(o, "gb_per_s", result_median(r));
-		json_num(o, "least", r->rate[0]);
-		json_num(o, "most", r->rate[r->nr - 1]);
+		json_num(o, "least", r->spread.lowest);
+		json_num(o, "most", r->spread.highest);
 		json_num(o, "p50_us", (double)hist_quantile(&r->hist, 0.5) / 1e3);
 		json_num(o, "p99_us", (double)hist_quantile(&r->hist, 0.99) / 1e3);
 		if (!way_is_cufile(w) && result_median(y) > 0)

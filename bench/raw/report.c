@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tools/common/machine.h"
+#include "tools/common/spread.h"
 
 struct result {
 	uint64_t bytes, ops, ns, p50, p99;
@@ -63,21 +64,13 @@ static double raw_cpu_per_10gb(const struct result *r)
 	return r->bytes ? r->cpu * 1e10 / (double)r->bytes : 0;
 }
 
-static int raw_by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 static double raw_median(const struct result *v, double (*of)(const struct result *))
 {
 	double x[PASSES_MAX];
 
 	for (unsigned i = 0; i < set.passes; i++)
 		x[i] = of(&v[i]);
-	qsort(x, set.passes, sizeof(x[0]), raw_by_value);
-	return set.passes % 2 ? x[set.passes / 2] : (x[set.passes / 2 - 1] + x[set.passes / 2]) / 2;
+	return median_of(x, set.passes);
 }
 
 static double p50_us(const struct result *r)

@@ -3,23 +3,6 @@
 
 #include <stdio.h>
 
-static int by_value(const void *a, const void *b)
-{
-	const double *x = a, *y = b;
-
-	return (*x > *y) - (*x < *y);
-}
-
-struct spread spread_of(double *values, unsigned nr)
-{
-	qsort(values, nr, sizeof(*values), by_value);
-	return (struct spread){
-		.median = (values[(nr - 1) / 2] + values[nr / 2]) / 2,
-		.lowest = values[0],
-		.highest = values[nr - 1],
-	};
-}
-
 static double bench_turns_rate(const struct turn *t)
 {
 	return gb_per_s(t->bytes, t->ns);

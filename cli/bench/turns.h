@@ -4,6 +4,7 @@
 #define CLI_BENCH_TURNS_H
 
 #include "tools/common/numbers.h"
+#include "tools/common/spread.h"
 
 #define TURNS_DEFAULT 6u /* even, so that each side goes first equally often */
 #define TURNS_MAX 100u
@@ -20,13 +21,6 @@
 struct turn {
 	uint64_t bytes, requests, ns;
 };
-
-struct spread {
-	double median, lowest, highest;
-};
-
-/* Compute the spread of nr values, at least one; sorts them. */
-struct spread spread_of(double *values, unsigned nr);
 
 /* Return the spread of the turns' rates in GB/s. */
 struct spread turns_rate(const struct turn *turns, unsigned nr);

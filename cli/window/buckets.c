@@ -3,24 +3,19 @@
 
 #include <math.h>
 
+#include "tools/common/spread.h"
 #include "tools/common/util.h"
 
 #define TRY_NS UINT64_C(1000000) /* ns; how long to measure one operation first */
 #define TRY_OPS 64u
 
-static int buckets_by_value(const void *a, const void *b)
-{
-	const double *x = a, *y = b;
-
-	return (*x > *y) - (*x < *y);
-}
-
 void buckets_sum(double *ns, unsigned nr, struct bucket_sum *ret)
 {
-	qsort(ns, nr, sizeof(*ns), buckets_by_value);
+	struct spread s = spread_of(ns, nr);
+
 	*ret = (struct bucket_sum){
-		.median = nr % 2 ? ns[nr / 2] : (ns[nr / 2 - 1] + ns[nr / 2]) / 2,
-		.min = ns[0],
+		.median = s.median,
+		.min = s.lowest,
 		/* The smallest value that 99 % of the values do not exceed. */
 		.p99 = nr < BUCKETS_P99_MIN ? (double)NAN : ns[((uint64_t)nr * 99 + 99) / 100 - 1],
 		.nr = nr,

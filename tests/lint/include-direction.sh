@@ -86,8 +86,8 @@ allowed() {
 	tools/common/*) echo "base tools/common public" ;;
 	# Baselines call the vendor's libraries by their ABI.
 	bench/tiers.c) echo "base tier" ;;
-	bench/crowd.c) echo "base bench net public" ;;
-	bench/kv.c) echo "base tier kv public" ;;
+	bench/crowd.c) echo "base bench net tools/common public" ;;
+	bench/kv.c) echo "base tier kv tools/common public" ;;
 	bench/*) echo "base bench gds/cufile mem/cuda tools/common usrbio/proto public" ;;
 	examples/*) echo "tools/common public" ;;
 	usrbio/python/*) echo "public" ;;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "cli/bench/turns.h"
 
+#include <unistd.h>
+
 #include "t.h"
 
 #define MS NSEC_PER_MSEC
@@ -24,6 +26,33 @@ static void medians(void)
 	T_CHECK(s.lowest == 1 && s.median == 3 && s.highest == 8);
 	s = spread_of(same, 4);
 	T_CHECK(s.lowest == 2 && s.median == 2 && s.highest == 2);
+}
+
+/* The p99 is the sample that one percent of the samples exceed. */
+static void latencies(void)
+{
+	uint32_t one[] = { 7000 }, many[200];
+	struct latency l = latency_of(one, 1);
+
+	T_CHECK(l.p50_us == 7 && l.p99_us == 7);
+	for (unsigned i = 0; i < 200; i++)
+		many[i] = 1000 * (200 - i);
+	l = latency_of(many, 200);
+	T_CHECK(l.p50_us == 101 && l.p99_us == 198);
+	T_EQ(many[0], 1000);
+	T_EQ(latency_sample(5), 5);
+	T_EQ(latency_sample(UINT64_MAX), UINT32_MAX);
+}
+
+static void cpu_time(void)
+{
+	int64_t before = cpu_ns_of(0), now = before, other;
+
+	while (now - before < (int64_t)MS)
+		now = cpu_ns_of(getpid());
+	other = cpu_ns_of(getppid());
+	T_CHECK(other >= 0);
+	T_EQ(cpu_ns_of((1 << 22) + 1), -ESRCH); /* larger than any process ID */
 }
 
 /* 100 MB in 100, 50 and 200 ms are 1, 2 and 0.5 GB/s. */
@@ -143,6 +172,8 @@ static void percentiles(void)
 int main(void)
 {
 	T_RUN(medians);
+	T_RUN(latencies);
+	T_RUN(cpu_time);
 	T_RUN(rates);
 	T_RUN(ratios_are_of_pairs);
 	T_RUN(few_requests);
