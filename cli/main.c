@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 #include "cli/commands.h"
-#include "cli/window/gdrtools.h"
+#include "compat/gdrapi/tools/gdrtools.h"
 #include "tools/common/names.h"
 #include "tools/common/util.h"
 

@@ -69,6 +69,8 @@ allowed() {
 		;;
 	usrbio/mount/*) echo "base net usrbio/mount usrbio/proto" ;;
 	usrbio/library/*) echo "base usrbio/proto usrbio/server usrbio/library public" ;;
+	# gdrcopy's tools are part of the command: they measure as penstock window does.
+	compat/gdrapi/tools/*) echo "base cli/window compat/gdrapi/tools tools/common public" ;;
 	compat/gdrapi/*) echo "base public" ;;
 	compat/fio/*) echo "public" ;;
 	compat/streamer/*) echo "base public" ;;
@@ -82,7 +84,7 @@ allowed() {
 		;;
 	cli/serve/*) echo "cli/serve cli/commands.h base net serve tools/common public" ;;
 	cli/*/*) echo "${1%/*} cli/commands.h tools/common usrbio/proto public" ;;
-	cli/*) echo "cli tools/common public" ;;
+	cli/*) echo "cli compat/gdrapi/tools tools/common public" ;;
 	tools/common/*) echo "base tools/common public" ;;
 	# Baselines call the vendor's libraries by their ABI.
 	bench/tiers.c) echo "base tier" ;;

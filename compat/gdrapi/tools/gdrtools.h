@@ -4,8 +4,8 @@
  * penstock binary with the name of a tool runs that tool.  The texts are those of gdrcopy 2.6 and
  * of its first release; the tools measure windows.  Unsupported options are rejected.
  */
-#ifndef CLI_GDRTOOLS_H
-#define CLI_GDRTOOLS_H
+#ifndef GDRAPI_GDRTOOLS_H
+#define GDRAPI_GDRTOOLS_H
 
 #include "cli/window/window.h"
 

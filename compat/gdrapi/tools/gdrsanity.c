@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-#include "cli/window/gdrtools.h"
+#include "compat/gdrapi/tools/gdrtools.h"
 
 #define TEST_SECONDS 120u
 #define RANDOM_COPIES 1000u

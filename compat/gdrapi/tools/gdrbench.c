@@ -2,7 +2,7 @@
 /* The benchmarks of gdrcopy 2.6, and both benchmarks of its first release. */
 #include <inttypes.h>
 
-#include "cli/window/gdrtools.h"
+#include "compat/gdrapi/tools/gdrtools.h"
 #include "cli/window/api.h"
 
 #define WRITES 10000u

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "cli/window/gdrtools.h"
+#include "compat/gdrapi/tools/gdrtools.h"
 
 #include <inttypes.h>
 
