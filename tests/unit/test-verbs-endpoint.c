@@ -313,6 +313,7 @@ static void a_wrong_key_ends_the_connection(void)
 	pair_open(&o);
 	rig_join(pair.a, pair.b);
 	T_OK(endpoint_recv(pair.b, pair.reg->addr, pair.reg->lkey, 64, 77));
+	T_OK(endpoint_recv(pair.b, pair.reg->addr, pair.reg->lkey, 64, 78));
 	for (unsigned i = 0; i < 4; i++)
 		io[i] = io_of(ENDPOINT_WRITE, 100, i);
 	io[2].rkey ^= 0x55;
@@ -325,11 +326,14 @@ static void a_wrong_key_ends_the_connection(void)
 	T_EQ(d[3].res, -ECANCELED);
 	T_EQ(endpoint_post(pair.a, io, 1), -ENOTCONN);
 	T_EQ(endpoint_recv(pair.a, pair.reg->addr, pair.reg->lkey, 64, 1), -ENOTCONN);
-	/* The other end is in the error state, too, and returns its buffer. */
-	rig_wait(pair.b, d, 1);
+	/* The other end is in the error state, too, and returns its buffers. */
+	rig_wait(pair.b, d, 2);
 	T_EQ(d[0].id, 77);
 	T_EQ(d[0].op, ENDPOINT_RECV);
-	T_EQ(d[0].res, -ECANCELED);
+	T_EQ(d[0].res, -EIO);
+	T_EQ(d[0].status, VB_WC_WR_FLUSH_ERR);
+	T_EQ(d[1].id, 78);
+	T_EQ(d[1].res, -ECANCELED);
 	pair_close();
 }
 

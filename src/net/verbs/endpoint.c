@@ -41,6 +41,7 @@ struct endpoint {
 	struct blob own;
 	uint32_t send_slots, recv_slots, signal_every;
 	bool connected, stopped;
+	bool has_reason;      /* the caller stopped it or was told of a failure */
 	bool lost;            /* the queue pair is destroyed, and all requests have results */
 	_Atomic bool failed;  /* the kernel reported that the queue pair failed */
 	uint64_t deadline_ns; /* twice the option's deadline: some devices report no failure */
@@ -421,7 +422,7 @@ int endpoint_post(struct endpoint *ep, const struct endpoint_io *v, unsigned nr)
 		ep->waits = now_ns();
 	ep->posted += take;
 	if (err) {
-		endpoint_stop(ep);
+		endpoint_stop(ep); /* the return value reports the failure */
 		return take ? (int)take : -EIO;
 	}
 	return (int)take;
@@ -472,7 +473,7 @@ static void endpoint_drain(struct endpoint *ep)
 			 ep->nic->name, err_name(err));
 }
 
-void endpoint_stop(struct endpoint *ep)
+static void endpoint_halt(struct endpoint *ep)
 {
 	struct vb_qp_attr a = { .qp_state = VB_QPS_ERR };
 
@@ -484,6 +485,12 @@ void endpoint_stop(struct endpoint *ep)
 	(void)vb.ibv_modify_qp(ep->qp, &a, VB_QP_STATE);
 	if (ep->connected)
 		endpoint_drain(ep);
+}
+
+void endpoint_stop(struct endpoint *ep)
+{
+	ep->has_reason = true;
+	endpoint_halt(ep);
 }
 
 void nic_queue_failed(void *arg)
@@ -540,6 +547,10 @@ static void endpoint_tell(struct endpoint *ep, const struct request *q, uint32_t
 	};
 	if (!q->status)
 		ep->st.bytes += len;
+	/* The device says no reason if the peer's end failed; rdma_rxe often says none at all. */
+	if (q->status == VB_WC_WR_FLUSH_ERR && !ep->has_reason)
+		ret->res = -EIO;
+	ep->has_reason |= q->status != VB_WC_SUCCESS;
 }
 
 /* Report a receive buffer; they complete in order, like requests. */
@@ -582,7 +593,7 @@ static void endpoint_look(struct endpoint *ep)
 	if (atomic_load(&ep->nic->dead))
 		endpoint_lose(ep, VB_WC_FATAL_ERR);
 	else if (atomic_load(&ep->failed))
-		endpoint_stop(ep); /* stopping flushes all requests */
+		endpoint_halt(ep); /* this flushes all requests */
 	if (!ep->lost && ep->over < ep->posted && now_ns() - ep->waits > ep->deadline_ns)
 		endpoint_lose(ep, VB_WC_RETRY_EXC_ERR);
 }
@@ -609,7 +620,7 @@ int endpoint_poll(struct endpoint *ep, struct endpoint_done *ret, unsigned max)
 		endpoint_lose(ep, VB_WC_GENERAL_ERR);
 	/* A failed request ends the connection: the device would flush all later posts. */
 	if (failed)
-		endpoint_stop(ep);
+		endpoint_halt(ep);
 	if (!n)
 		endpoint_look(ep);
 	n += tell_sent(ep, ret + n, max - n);
