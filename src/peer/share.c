@@ -339,7 +339,7 @@ int share_opened(struct pst_peer *p, uint64_t id, const uint8_t *key, uint32_t l
 	}
 	peer_items_push(&p->out, reply);
 	(void)pthread_mutex_unlock(&p->lock);
-	/* Release the share last, so that its REVOKE is sent after the grant. */
+	/* Release the share only now: share_close() waits for this before it sends REVOKE. */
 	if (r == 0)
 		share_unuse(p, s);
 	return 0;
@@ -418,7 +418,7 @@ int share_reached(struct pst_peer *p, const struct peer_msg *m)
 	(void)pthread_mutex_lock(&p->lock);
 	peer_items_push(&p->out, reply);
 	(void)pthread_mutex_unlock(&p->lock);
-	/* Release the share last, so that its REVOKE is sent after the key. */
+	/* Release the share only now: share_close() waits for this before it sends REVOKE. */
 	if (r != -ESTALE)
 		share_unuse(p, s);
 	return 0;

@@ -239,7 +239,8 @@ int waker_arm(struct waker *w, int efd, bool armed, bool now)
 		if (armed) {
 			now |= io_uring_cq_ready(&w->ring) > 0;
 			ring_poll(w);
-			/* Without a poll, signal at once, so that the caller keeps polling. */
+			/* If no poll request could be submitted, nothing else would wake the
+			 * caller. */
 			now |= !w->polls;
 		}
 	}

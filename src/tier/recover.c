@@ -110,9 +110,10 @@ static int is_copied(const struct left *l, int fd)
 }
 
 /*
- * Decide between copies that differ.  If one was written since and the other one is what the mover
- * copied, keep the written one and remove the other.  If it is unknown who wrote (to an uncommitted
- * copy, or to both), keep both, and the source is the file.
+ * Decide between a source and a target that differ.  If the target is still what the mover copied,
+ * the source was written later: remove the target.  If the source is still what the mover copied
+ * and the move was committed, the target was written: remove the source.  Otherwise keep both, and
+ * the source remains the set's file.
  */
 static int settle_written(struct left *l, struct recover_counts *counts)
 {

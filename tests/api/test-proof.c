@@ -383,8 +383,8 @@ static void many_lies_child(void)
 		T_OK(pst_mem_copy_out(m, 0, buf, FILE_LEN));
 		for (unsigned i = 0; i < 32; i++) {
 			T_EQ(d[i].res, 65536);
-			/* PST_WHY_MIXED: the write was made by the path of other writes that were
-			 * repeated. */
+			/* PST_WHY_MIXED: other writes were repeated through the page cache, so
+			 * this write used the page cache, too. */
 			T_CHECK(d[i].why == PST_WHY_NOT_PROVEN ||
 				d[i].why == PST_WHY_DIRECT_ERROR ||
 				(write && d[i].why == PST_WHY_MIXED));

@@ -71,7 +71,8 @@ static size_t block_of(const struct iov *iov, const struct hf3fs_iov *filled)
 	return iov->wraps ? iov->block : filled->block_size;
 }
 
-/* Add the memory to this process' server.  Only one device buffer may have a UUID. */
+/* Add the memory to this process' server.  Return -EEXIST for device memory with the UUID of
+ * another buffer. */
 static int remember(struct iov *iov, const struct hf3fs_iov *filled)
 {
 	const uint8_t *id = (const uint8_t *)filled->id;

@@ -218,8 +218,8 @@ void registry_stats(struct pst_queue *only, struct pst_stats *ret)
 int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
 {
 	uint32_t depth = o->depth ? o->depth : QUEUE_DEPTH_DEFAULT;
-	unsigned nr_parts = MAX(depth, 64u - MIN(depth, 64u)); /* ranges in addition to one per
-							        * request */
+	/* The queue can move depth + nr_parts ranges of requests at a time. */
+	unsigned nr_parts = MAX(depth, 64u - MIN(depth, 64u));
 	struct pst_queue *q = carry_queue_new();
 	static atomic_uint made;
 	int r;

@@ -28,7 +28,7 @@ enum part_step {
 	PART_BODY,
 	PART_BEFORE, /* a proof's plain read of the bytes that a write will replace */
 	PART_PROOF,  /* a proof's plain read of the bytes that were moved */
-	PART_TRIAL,  /* an operation of a trial, after a proof found a difference */
+	PART_TRIAL,  /* an operation that repeats bytes whose proof found a difference: trial.h */
 	PART_SYNC,
 };
 

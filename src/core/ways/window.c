@@ -31,7 +31,7 @@
 #include "core/ways/way.h"
 #include "core/ways/window_cache.h"
 
-/* Most bytes of a request that uses a window although the path is not listed. */
+/* Most bytes of a request that may use a window although its policy does not list that path. */
 #define SMALL_MAX KIB(64)
 #define SINGLE_MAX MIB(1)        /* most bytes of a single read for which its caller waits */
 #define SMALL_PIECES 16u         /* most pieces of a request: each costs a system call */
