@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
@@ -309,6 +310,11 @@ def nothing_is_written_without_leave():
 @case
 def limits_hold():
     file("f", b"abc")
+    # Opens that the server begins before it gave the last handle; receive() compares their length.
+    with Server("--files", "3") as server:
+        one = server.client()
+        one.send(b"".join(c.request(c.OPEN, b"f", how=c.O_READ, ident=i) for i in range(100)))
+        eq(sorted(one.receive().err for _ in range(100)), [0] * 3 + [errno.EMFILE] * 97)
     with Server("--files", "3", "--clients", "2") as server:
         one = server.client()
         for _ in range(3):
@@ -317,7 +323,10 @@ def limits_hold():
         eq(one.ask(c.CLOSE, handle=2).err, 0)
         eq(one.open("f"), 2)
         two = server.client()
+        time.sleep(1.5)   # only clients that sent no hello within a second lose their places
         gives(c.Gone, server.client)
+        for client in (one, two):
+            eq(client.ask(c.STAT, b"f").err, 0)
         two.close()
 
         def again():
