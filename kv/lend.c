@@ -315,7 +315,7 @@ static struct share *lend_share(struct pst_kv *kv, const char *who)
 	return s;
 }
 
-/* Free a share that has no bytes.  Called with the lock. */
+/* Free a share whose client writes no block.  Called with the lock. */
 static void lend_share_put(struct share *s)
 {
 	if (s->files)

@@ -52,7 +52,7 @@ static struct {
 	unsigned nr_threads; /* threads that take work */
 	unsigned nr_idle;
 	bool stop;
-	struct pool_thread *asleep; /* sleeping and not yet woken; last to sleep first */
+	struct pool_thread *asleep; /* sleeping and not woken yet; the head fell asleep last */
 	struct pool_thread *gone;   /* ended threads that must be joined */
 } pool = { .lock = PTHREAD_MUTEX_INITIALIZER };
 

@@ -590,7 +590,8 @@ void plain_take(const struct curl_waitfd *fds, unsigned nr)
 {
 	uint64_t now = now_ns();
 
-	/* New connections come before these in the list, and none is freed here. */
+	/* This loop frees no connection, and new ones are added at the head, so p->next stays
+	 * valid. */
 	for (struct plain *p = lines; p; p = p->next) {
 		unsigned i = 0;
 		bool late;

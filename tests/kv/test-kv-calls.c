@@ -391,7 +391,8 @@ static void a_hang_after_a_late_request_ends(void)
 			break;
 		T_EQ(pst_kv_reap(kv, &done, 1, t_hang()), 1);
 	}
-	/* The owner thread checks the deadline while the request uses the memory. */
+	/* The owner thread finds the request late, but must not complete it: the hung request still
+	 * uses the memory. */
 	while (t_now() < deadline + 100000000)
 		(void)usleep(10000);
 	T_EQ(pst_kv_reap(kv, &done, 1, 0), 0);

@@ -343,8 +343,8 @@ static void recency_is_kept(void)
 				(void)snprintf(first, sizeof(first), "%s", k_last);
 			}
 		}
-		/* Set all times long ago, the first block's to the earliest.  Then read that
-		 * block. */
+		/* Give all blocks an old time, and the first block the oldest.  Then read the
+		 * first block, which makes it the newest. */
 		(void)snprintf(path, sizeof(path),
 			       "find %s/b -type f -exec touch -d @2000 {} + && touch -d @1000 %s",
 			       k_root, first);

@@ -25,7 +25,7 @@ static bool can_come(const struct world *w, enum req_event ev)
 		return there && !w->submitted && !w->completed;
 	case REQ_START:
 		return there && !w->under_way && !w->completed;
-	case REQ_QUIET: /* the operation has ended, or it failed before it began */
+	case REQ_QUIET: /* no operation is in flight any more, or the request did not start */
 		return there && (w->under_way || !w->completed);
 	case REQ_GIVE_UP:
 		return w->under_way && !w->completed;

@@ -28,7 +28,7 @@
 /* ------------------------------------------------------------------ a hop */
 
 static uint64_t picky_from;   /* the hop refuses bytes before this offset */
-static bool picky_refuses;    /* true: the next hop takes a failed operation; false: it fails */
+static bool picky_refuses;    /* the next hop repeats a failed operation; else the request fails */
 static atomic_uint picky_ops; /* operations that the hop took */
 
 static enum pst_why picky_why(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
