@@ -66,7 +66,7 @@ static int dmabuf_index(int fd)
 	return -1;
 }
 
-static int dmabuf_add(int fd, bool stub)
+static int dmabuf_add(int fd, bool is_stub)
 {
 	struct stat st;
 	int i;
@@ -82,7 +82,7 @@ static int dmabuf_add(int fd, bool stub)
 		i = (int)dmabufs.nr++;
 	dmabufs.of[i].dev = st.st_dev;
 	dmabufs.of[i].ino = st.st_ino;
-	dmabufs.of[i].stub = stub;
+	dmabufs.of[i].stub = is_stub;
 	dmabufs.of[i].no_mmap = false;
 	dmabufs.of[i].loads = dmabufs.of[i].stores = 0;
 	dmabufs.of[i].busy = 0;

@@ -165,8 +165,9 @@ static const char *names_no_rdma(int err)
 	case EFAULT:
 	case EOPNOTSUPP:
 		return "the device of a peer, or that of this machine for a storage service, does "
-		       "not reach this kind of memory; penstock doctor --rdma says there what is "
-		       "missing";
+		       "not reach this kind of memory, or its stores there are not ordered, as in "
+		       "a dma-buf of an accelerator or one in use; penstock doctor --rdma says "
+		       "there what is missing";
 	case ENOMEM:
 		return "memory could not be pinned for the device; raise RLIMIT_MEMLOCK (ulimit "
 		       "-l)";

@@ -407,6 +407,24 @@ static void dmabuf_cpu_end(const struct mem_alloc *a, uint32_t rights)
 		log_warn("a dma-buf's exporter failed after the CPU used it: %s", err_name(-r));
 }
 
+/*
+ * Return true only for ordinary memory, as udmabuf and dma-heaps export.  A network card's stores
+ * to it are ordered with its completion, and the CPU and other devices then see them.
+ *
+ * A descriptor does not tell whether an accelerator orders stores that arrive in its own memory.
+ * Some need a flush, such as that of AMD's host data path, which no call on a dma-buf does.
+ *
+ * A card does not wait for other devices, so say false while one uses the buffer; the CPU waits.
+ * Also say false if devices do not see the CPU's caches: only uses by the CPU are told to the
+ * exporter.
+ */
+static bool dmabuf_lands(const struct mem_alloc *a)
+{
+	const struct dmabuf *d = dmabuf_of(a);
+
+	return d->caching == PST_CACHING_CACHED && !excludes(d) && is_ready(d, PST_RIGHT_WRITE);
+}
+
 /* A mapping uses no more of the device's aperture, because the buffer already has its place. */
 static uint64_t dmabuf_aperture(unsigned device)
 {
@@ -426,6 +444,7 @@ const struct mem_ops mem_dmabuf_ops = {
 	.export_dmabuf = dmabuf_export_dmabuf,
 	.cpu_begin = dmabuf_cpu_begin,
 	.cpu_end = dmabuf_cpu_end,
+	.lands = dmabuf_lands,
 	.aperture = dmabuf_aperture,
 	.free = dmabuf_free,
 };

@@ -234,7 +234,8 @@ struct mem_ops {
 	void (*cpu_end)(const struct mem_alloc *a, uint32_t rights);
 
 	/* Return true if the device's later work sees the stores of a network card without a flush,
-	 * once the CPU has seen the card's completion.  NULL: false. */
+	 * once the CPU has seen the card's completion.  Asked for each request, because the answer
+	 * may change: a dma-buf that a device uses now must not be stored into.  NULL: false. */
 	bool (*lands)(const struct mem_alloc *a);
 
 	/* Export a range of the allocation as a dma-buf, for devices of other vendors. */

@@ -261,15 +261,15 @@ static void go_on_later(struct req *r)
 		list_add_tail(&r->q->started, &r->waits);
 }
 
-/* Give the whole request to the engine, because some bytes were not moved.  None of its parts is in
- * flight. */
+/* Give the whole request to the engine, because some bytes were not moved; or to the CPU, if the
+ * engine cannot stage the memory.  None of the request's parts is in flight. */
 static void restage(struct req *r)
 {
+	int err = 0;
+
 	/* The request may be on q->started, waiting for a free part. */
 	list_del(&r->waits);
 	req_caller(r)->left = false;
-	req_plan(r)->dev = (uint8_t)path_base();
-	req_plan(r)->restage = false;
 	r->res.limit = r->total;
 	r->res.err_pos = UINT64_MAX;
 	r->res.paths = 0;
@@ -278,6 +278,16 @@ static void restage(struct req *r)
 	free(TAKE_PTR(req_way(r)->bounce));
 	hold_put(&r->q->holder, &req_way(r)->hold);
 	single_end(r);
+	req_plan(r)->restage = false;
+	if (mem_copies(mem_ops_of(req_mem(r))))
+		req_plan(r)->dev = (uint8_t)path_base();
+	else
+		err = window_instead(r);
+	if (err < 0) {
+		req_settle(r, 0, r->total, 0, -err);
+		req_step(r, REQ_QUIET);
+		return;
+	}
 	r->ops = path_ops_of(req_plan(r)->dev)->by;
 	r->ops->start(r);
 }

@@ -60,6 +60,10 @@ struct path_ops {
 	/* Add what this path needs to a plan whose hops and device path are chosen.  May be
 	 * NULL. */
 	void (*plan)(const struct req *r, struct plan *p, uint32_t listed);
+	/* For a file hop that may reach device memory by itself: return true if it may serve the
+	 * request, whose memory cannot be staged.  The plan's dev is then the hop, and choose()
+	 * decides.  May be NULL. */
+	bool (*takes)(const struct req *r);
 	/*
 	 * Take over a request that begins, if this path is listed or is the best one.  Return 0.
 	 * Return -errno with a sentence if the path is listed but cannot serve, and no other path

@@ -152,9 +152,17 @@ static uint8_t plan_first(const struct req *r, bool cpu, uint32_t *ret_why, int 
 	return 0;
 }
 
+/* Return true if the first file hop may reach the memory by itself. */
+static bool plan_hop_takes(const struct req *r, const struct plan *p)
+{
+	const struct path_ops *ops = p->nr_hops ? path_get(p->hop[0]) : NULL;
+
+	return ops && ops->takes && ops->takes(r);
+}
+
 /* Return the device path of a request whose caller listed none: the base path.  For memory that
- * cannot be staged, return the first path that can serve: one that uses the device, else one that
- * uses the CPU. */
+ * cannot be staged, return the first path that can serve: one that uses the device, else the first
+ * file hop, else one that uses the CPU. */
 static uint8_t plan_device_path(const struct req *r, struct plan *p, bool can_stage)
 {
 	uint32_t why = PST_WHY_NO_PROVIDER;
@@ -164,6 +172,8 @@ static uint8_t plan_device_path(const struct req *r, struct plan *p, bool can_st
 	if (can_stage)
 		return (uint8_t)path_base();
 	path = plan_first(r, false, &why, &detail);
+	if (!path && plan_hop_takes(r, p))
+		return p->hop[0];
 	if (!path)
 		path = plan_first(r, true, &why, &detail);
 	if (!path)

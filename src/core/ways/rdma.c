@@ -6,7 +6,8 @@
  *
  * If a card of this machine reaches an accelerator's memory, the card of a storage service's server
  * reaches it too.  The caller's thread then moves the request without staging memory.  Memory that
- * no card reaches is staged, and the card moves the bytes of the slots.
+ * no card reaches is staged, and the card moves the bytes of the slots.  A dma-buf, which cannot be
+ * staged, is instead moved by the CPU through a window.
  */
 #include <stdlib.h>
 
@@ -14,6 +15,7 @@
 #include "core/queue/req.h"
 #include "core/ways/part.h"
 #include "core/ways/path.h"
+#include "core/ways/plan.h"
 #include "core/ways/way.h"
 
 /* Least bytes of a piece that goes into device memory without a slot: a registration costs some 100
@@ -61,16 +63,14 @@ static bool rdma_on_device(const struct req *r)
 
 static enum pst_why rdma_fit(struct part *p, int *ret_detail)
 {
-	const struct mem_alloc *a = req_mem(p->req)->region->alloc;
-
 	*ret_detail = rdma_err(req_file(p->req));
 	if (*ret_detail && (p->hop + 1u < req_plan(p->req)->nr_hops || rdma_on_device(p->req)))
 		return PST_WHY_NO_RDMA;
 	p->op.flags = IO_OP_RDMA;
 	if (rdma_on_device(p->req)) {
 		p->op.flags |= IO_OP_DEVICE;
-		p->op.device = a;
-		p->op.device_off = (uintptr_t)p->data + (p->op.off - p->off) - a->base.va;
+		p->op.device = req_mem(p->req)->region->alloc;
+		p->op.device_off = (uintptr_t)p->data - 1 + (p->op.off - p->off); /* rdma_reach() */
 	}
 	return PST_WHY_NONE;
 }
@@ -122,40 +122,61 @@ static bool pieces_are_long(const struct req *r)
 	return r->total / nr >= DEVICE_MIN;
 }
 
+/* Return true if the file and the kind of memory may do without slots, whatever the request. */
+static bool rdma_takes(const struct req *r)
+{
+	return req_file(r)->caps & FILE_DEVICE && !(r->io.flags & REQ_SUMS) && !r->io.stream &&
+	       req_mem(r)->region->alloc->ops->lands;
+}
+
+/* Return 0 if the card may move the bytes to or from the device memory; else the errno that is the
+ * reason, or -1 if there is nothing to report. */
+static int rdma_refusal(const struct req *r, const struct rdma_region *kept)
+{
+	const struct mem_alloc *a = req_mem(r)->region->alloc;
+
+	if (rdma_is_listed(r, PST_PATH_STAGED) || !pieces_are_long(r) || rdma_err(req_file(r)) ||
+	    mem_alive(a) < 0)
+		return -1;
+	if (!a->ops->lands(a))
+		return mem_copies(a->ops) ? -1 : EOPNOTSUPP;
+	return kept ? atomic_load_explicit(&kept->err, memory_order_relaxed) : ENOMEM;
+}
+
 /* Let the card reach the device memory without staging, if possible. */
 static int rdma_choose(struct req *r)
 {
-	const struct mem_alloc *a = req_mem(r)->region->alloc;
 	bool strict = r->io.policy && r->io.flags & PST_IO_STRICT;
 	struct rdma_region *kept;
 	struct plan *p = req_plan(r);
+	bool slots = p->dev != PST_PATH_RDMA; /* the memory can be staged */
 	int err;
 
-	if (p->dev != path_base() || p->hop[0] != PST_PATH_RDMA || p->pieces || p->from ||
-	    !(req_file(r)->caps & FILE_DEVICE) || r->io.flags & REQ_SUMS || r->io.stream ||
-	    !a->ops->lands || rdma_is_listed(r, PST_PATH_STAGED) || !pieces_are_long(r) ||
-	    rdma_err(req_file(r)) || mem_alive(a) < 0 || !a->ops->lands(a))
+	if ((slots && p->dev != path_base()) || p->hop[0] != PST_PATH_RDMA || p->pieces ||
+	    p->from || !rdma_takes(r))
 		return 0;
 	kept = rdma_region_get(r);
-	err = kept ? atomic_load_explicit(&kept->err, memory_order_relaxed) : ENOMEM;
-	if (err && !r->io.policy)
+	err = rdma_refusal(r, kept);
+	if (err > 0 && (!r->io.policy || !slots))
 		req_reason(r, PST_WHY_NO_RDMA, err);
 	/* Use slots if only this hop is listed and the card cannot reach the memory.  A strict
 	 * request has only one attempt, so it uses slots until a card has reached the memory. */
-	if (err || (strict && !atomic_load_explicit(&kept->reached, memory_order_relaxed)))
+	if (slots &&
+	    (err || (strict && !atomic_load_explicit(&kept->reached, memory_order_relaxed))))
 		return 0;
+	if (err)
+		return window_instead(r);
 	p->dev = PST_PATH_RDMA;
 	p->restage = true;
 	return 0;
 }
 
-/* Return the device address, with which part.c only calculates: no CPU uses it. */
+/* Return the offset in the allocation plus 1, as an address with which part.c only calculates: no
+ * CPU uses it.  Memory may have no address, and NULL would mean that it is out of reach. */
 static char *rdma_reach(struct req *r, struct piece *pc, struct hold **ret_hold)
 {
-	const struct pst_mem *m = req_mem(r);
-
 	(void)ret_hold;
-	return (char *)(uintptr_t)(m->region->alloc->base.va + m->off + pc->mem_off);
+	return (char *)(uintptr_t)(req_mem(r)->off + pc->mem_off + 1);
 }
 
 /* ---------------------------------------------------------------------- ends */
@@ -196,6 +217,7 @@ const struct path_ops path_rdma = {
 	.why = rdma_why,
 	.wanted = rdma_wanted,
 	.varies = rdma_varies,
+	.takes = rdma_takes,
 	.fit = rdma_fit,
 	.hit = rdma_hit,
 	.miss = rdma_miss,

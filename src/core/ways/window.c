@@ -331,6 +331,23 @@ static int choose_listed(struct req *r)
 	return 0;
 }
 
+int window_instead(struct req *r)
+{
+	struct plan *p = req_plan(r);
+	char text[200];
+
+	p->dev = PST_PATH_WINDOW;
+	p->restage = false;
+	if (r->io.op == PST_OP_READ)
+		p->nr_hops = (uint8_t)keep_copying_hops(p);
+	if (!p->nr_hops)
+		req_reason(r, PST_WHY_NO_PROVIDER, 0);
+	if (!p->nr_hops || (r->io.flags & PST_IO_STRICT && r->res.why))
+		return err_set(EOPNOTSUPP, "no other path reaches this memory: %s",
+			       pst_why_text(r->res.why, r->res.detail, text, sizeof(text)));
+	return choose_listed(r);
+}
+
 /* -------------------------------------------------------------------- path */
 
 /* Return true if a window on the memory's first byte is possible.  If not, set *ret_err. */
@@ -407,7 +424,7 @@ static int window_choose(struct req *r)
 {
 	if (req_plan(r)->dev == PST_PATH_WINDOW)
 		return choose_listed(r);
-	if (req_plan(r)->dev)
+	if (req_plan(r)->dev && !path_is_hop(req_plan(r)->dev))
 		choose_small(r);
 	return 0;
 }

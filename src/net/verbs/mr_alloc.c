@@ -52,6 +52,13 @@ static int no_device_memory(const struct nic_domain *d, const struct mem_alloc *
 		       d->nic->name, a->ops->name, why->text, err_name(err));
 }
 
+/* Return true if a peer-memory module may know the memory by its address.  An address that is also
+ * one of host memory must not be tried: the device would reach other memory. */
+static bool mr_has_address(const struct mem_alloc *a)
+{
+	return a->base.va && !(a->ops->caps & MEM_CAP_NAMED);
+}
+
 static int reg_alloc(const struct nic_domain *d, const struct mem_alloc *a, uint32_t rights,
 		     struct region_mr *m)
 {
@@ -71,6 +78,9 @@ static int reg_alloc(const struct nic_domain *d, const struct mem_alloc *a, uint
 	if (err == ENOMEM || err == EAGAIN)
 		return err_set(err, "%s cannot pin %" PRIu64 " bytes of %s memory: %s",
 			       d->nic->name, m->reg.len, a->ops->name, why.text);
+	if (!mr_has_address(a))
+		return err_set(err, "%s does not reach %s memory by dma-buf: %s", d->nic->name,
+			       a->ops->name, why.text);
 	log_debug("%s: %s", d->nic->name, why.text);
 	m->reg.how = MEM_REG_PEERMEM;
 	m->reg.addr = a->base.va + m->reg.off;
