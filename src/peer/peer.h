@@ -186,10 +186,14 @@ struct peer_slot {
 struct peer_rdma {
 	enum peer_rdma_state state;
 	_Atomic int err; /* 0, or the errno why RDMA has ended */
+	bool made;       /* the endpoint was made, and may have been freed since */
+	bool asked;      /* the endpoint was announced before the other side's PEER_RDMA came */
 	bool told;       /* a PEER_RDMA message was received */
 	bool ended;      /* a PEER_UNREACH message was received */
+	bool unreached;  /* a PEER_UNREACH message was queued */
+	/* NULL before RDMA begins, and once it has ended. */
 	struct nic *nic;
-	struct nic_domain *domain; /* kept until the peer is freed: shares register there */
+	struct nic_domain *domain; /* shares register there */
 	struct endpoint *ep;
 	uint8_t *mem; /* memory of the slots; NULL until the first use */
 	struct mem_reg *reg;
@@ -242,6 +246,7 @@ struct pst_peer {
 	pthread_mutex_t share_lock; /* covers shares; taken inside lock */
 	pthread_cond_t share_idle;
 	struct pst_share *shares[PEER_SHARES_MAX];
+	unsigned nr_registered; /* shares whose memory is registered for the other side's NIC */
 	uint32_t share_epoch[PEER_SHARES_MAX];
 
 	/* Used by the thread only.  After it has ended, fd stays open while a grant may be in
@@ -255,7 +260,8 @@ struct pst_peer {
 	int fds[PEER_FDS_MAX]; /* received; -1: the kernel dropped it for lack of room */
 	unsigned nr_fds;
 	bool shut;
-	uint8_t *rx; /* receive buffer of PEER_RX_MAX bytes */
+	bool nic_pause; /* the NIC's events were read; do so again after a pause */
+	uint8_t *rx;    /* receive buffer of PEER_RX_MAX bytes */
 	uint32_t rx_at, rx_len;
 	struct peer_request *body; /* request whose reply arrives straight at its place; or NULL */
 	uint32_t body_at, body_len;
@@ -311,7 +317,7 @@ struct pst_share {
 	const struct share_ops *ops;
 	void *arg;
 	struct peer_nic_key nic_key; /* valid if registered is true; the peer's lock covers both */
-	bool registered;
+	bool registered;             /* changed with share_lock held, too */
 };
 
 int peer_share_new(struct pst_peer *p, const struct pst_share *from, struct pst_share **ret);
@@ -329,6 +335,8 @@ void share_closed(struct pst_peer *p, uint64_t id);
 /* Register the share for the peer's NIC, and queue the reply with its key.  Return 0 or -ENOMEM. */
 int share_reached(struct pst_peer *p, const struct peer_msg *m);
 void share_revoked(struct pst_peer *p, uint64_t id);
+/* End the registrations of all shares, because RDMA has ended. */
+void shares_unregister(struct pst_peer *p);
 
 /* ------------------------------------------------------------------- files */
 
@@ -417,9 +425,10 @@ void peer_reach_free(struct pst_peer *p, struct peer_reach *r);
 /* Handle a PEER_RDMA message, on the connection's thread, without the lock.  Return 0, -EPROTO or
  * -ENOMEM. */
 int rdma_got(struct pst_peer *p, const struct peer_msg *m, const uint8_t *payload);
-/* Post waiting requests and reap completions.  Return the descriptor to poll, or -1 if nothing is
- * in flight. */
-int rdma_turn(struct pst_peer *p);
+/* Post waiting requests and reap completions; release the NIC if RDMA has ended.  Return the
+ * descriptor to poll, or -1 if nothing is in flight.  *ret_nic is the NIC whose failure must be
+ * waited for, or NULL. */
+int rdma_turn(struct pst_peer *p, struct nic **ret_nic);
 /* The lock is held in the next functions. */
 int rdma_unreach(struct pst_peer *p);
 int rdma_revoke(struct pst_peer *p, uint64_t share);

@@ -10,7 +10,10 @@
  *
  * RDMA ends for good at the first failure.  UNREACH is sent before anything else.  So the
  * other side first destroys its queue pair, and packets that are still in the network cannot
- * overwrite what the socket brings later.
+ * overwrite what the socket brings later.  Both sides then release the NIC.
+ *
+ * The thread also waits for the NIC's events, so that an idle connection releases a NIC that
+ * failed.
  */
 #include "base/err.h"
 #include "base/log.h"
@@ -67,8 +70,12 @@ static int rdma_make(struct rdma_made *ret)
 /* Send a message about RDMA. The lock is held, as in all functions up to the next section. */
 static void rdma_tell(struct pst_peer *p, uint16_t type, int err, const uint8_t *blob)
 {
-	struct item *i = peer_item_new(type, blob ? ENDPOINT_BLOB : 0);
+	struct item *i;
 
+	if (type == PEER_UNREACH && p->rdma.unreached)
+		return;
+	p->rdma.unreached |= type == PEER_UNREACH;
+	i = peer_item_new(type, blob ? ENDPOINT_BLOB : 0);
 	if (!i) { /* out of memory: the peer waits until its deadline */
 		log_warn("out of memory: a peer is not told about RDMA");
 		return;
@@ -118,6 +125,7 @@ static int rdma_take(struct pst_peer *p, int err, const struct rdma_made *m)
 	d->nic = m->nic;
 	d->domain = m->domain;
 	d->ep = m->ep;
+	d->made = true;
 	return 0;
 }
 
@@ -156,6 +164,7 @@ static int rdma_begin(struct pst_peer *p, uint64_t deadline_ns)
 		r = rdma_take(p, r, &m);
 		if (r == 0) {
 			d->state = PEER_RDMA_ASKED;
+			d->asked = true;
 			rdma_tell_blob(p);
 		}
 		(void)pthread_cond_broadcast(&p->more);
@@ -296,7 +305,7 @@ int rdma_got(struct pst_peer *p, const struct peer_msg *m, const uint8_t *payloa
 	(void)pthread_mutex_lock(&p->lock);
 	while (d->state == PEER_RDMA_MAKING)
 		(void)pthread_cond_wait(&p->more, &p->lock);
-	if (d->told || (m->err && d->state != PEER_RDMA_ASKED))
+	if (d->told || (m->err && !d->asked))
 		r = -EPROTO;
 	d->told = true;
 	if (r == 0 && m->err)
@@ -305,6 +314,8 @@ int rdma_got(struct pst_peer *p, const struct peer_msg *m, const uint8_t *payloa
 		r = rdma_answer(p, payload);
 	else if (r == 0 && d->state == PEER_RDMA_ASKED)
 		r = rdma_connect(p, payload, true);
+	else if (r == 0 && d->asked) /* this side's NIC failed while the other side connected */
+		rdma_tell(p, PEER_UNREACH, 0, NULL);
 	else if (r == 0) /* this side could not create an endpoint */
 		rdma_tell(p, PEER_RDMA, -atomic_load(&d->err), NULL);
 	(void)pthread_mutex_unlock(&p->lock);
@@ -315,12 +326,13 @@ int rdma_unreach(struct pst_peer *p)
 {
 	struct peer_rdma *d = &p->rdma;
 
-	if (d->ended || !d->ep)
+	if (d->ended || !d->made)
 		return -EPROTO;
 	d->ended = true;
 	rdma_break(p, -EREMOTEIO);
 	/* Also stop an endpoint whose RDMA had ended at this side before. */
-	endpoint_stop(d->ep);
+	if (d->ep)
+		endpoint_stop(d->ep);
 	return 0;
 }
 
@@ -539,12 +551,56 @@ static bool rdma_arm(struct pst_peer *p)
 	return rdma_poll(p);
 }
 
-int rdma_turn(struct pst_peer *p)
+/* End RDMA if the NIC has failed.  Before the other side has answered, it may have no queue pair,
+ * so do not send UNREACH then. */
+static void rdma_look(struct pst_peer *p)
 {
 	struct peer_rdma *d = &p->rdma;
+
+	if (!atomic_load(&d->nic->dead))
+		return;
+	if (d->state == PEER_RDMA_ASKED)
+		rdma_over(p, -EIO);
+	else
+		rdma_break(p, -EIO);
+}
+
+/* Release all that RDMA used.  The lock is not held, because a NIC that failed may take long. */
+static void rdma_release(struct pst_peer *p)
+{
+	struct peer_rdma *d = &p->rdma;
+	struct endpoint *ep;
+	struct nic *nic;
+
+	(void)pthread_mutex_lock(&p->lock);
+	ep = TAKE_PTR(d->ep);
+	nic = d->nic;
+	(void)pthread_mutex_unlock(&p->lock);
+	endpoint_free(ep);
+	shares_unregister(p);
+	if (d->reg)
+		mr_dereg(d->domain, TAKE_PTR(d->reg));
+	free(TAKE_PTR(d->mem));
+	if (nic_domain_free(d->domain) < 0) {
+		log_warn("a device keeps what a peer used: %s", err_text());
+		return; /* rdma_free() tries again */
+	}
+	(void)pthread_mutex_lock(&p->lock);
+	d->domain = NULL;
+	d->nic = NULL;
+	(void)pthread_mutex_unlock(&p->lock);
+	nics_put(nic);
+}
+
+int rdma_turn(struct pst_peer *p, struct nic **ret_nic)
+{
+	struct peer_rdma *d = &p->rdma;
+	bool over;
 	int fd = -1;
 
 	(void)pthread_mutex_lock(&p->lock);
+	if (d->ep)
+		rdma_look(p);
 	if (d->ep && (d->nr_used || d->todo.head)) {
 		bool more = true;
 
@@ -558,7 +614,11 @@ int rdma_turn(struct pst_peer *p)
 		if (d->nr_used)
 			fd = endpoint_fd(d->ep);
 	}
+	over = d->ep && d->state == PEER_RDMA_OVER && !d->nr_used;
+	*ret_nic = d->ep && !over ? d->nic : NULL;
 	(void)pthread_mutex_unlock(&p->lock);
+	if (over)
+		rdma_release(p);
 	return fd;
 }
 

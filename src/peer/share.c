@@ -148,6 +148,16 @@ static void share_wait_reach(struct pst_peer *p, struct pst_share *s, uint64_t d
 			break;
 }
 
+/* End a registration.  No lock is held, because the NIC may take long. */
+static void share_unregister(struct pst_peer *p, struct pst_share *s)
+{
+	s->ops->dereg(s->arg);
+	(void)pthread_mutex_lock(&p->share_lock);
+	p->nr_registered--;
+	(void)pthread_cond_broadcast(&p->share_idle);
+	(void)pthread_mutex_unlock(&p->share_lock);
+}
+
 int share_close(struct pst_share *s, uint64_t deadline_ns)
 {
 	struct pst_peer *p = s->peer;
@@ -174,12 +184,15 @@ int share_close(struct pst_share *s, uint64_t deadline_ns)
 	if (r < 0)
 		return r;
 	(void)pthread_mutex_lock(&p->share_lock);
+	/* The thread may be ending the registration. */
+	while (s->users)
+		(void)pthread_cond_wait(&p->share_idle, &p->share_lock);
 	p->shares[s->id & UINT32_MAX] = NULL;
 	(void)pthread_mutex_unlock(&p->share_lock);
 	mem_stream_free(s->stream);
 	explicit_bzero(s->nonce, sizeof(s->nonce));
 	if (s->registered)
-		s->ops->dereg(s->arg);
+		share_unregister(p, s);
 	s->ops->done(s->arg);
 	share_free(s);
 	peer_put(p);
@@ -382,9 +395,48 @@ static int share_register(struct pst_peer *p, struct pst_share *s)
 		.rights = s->rights,
 		.rkey = reg->rkey,
 	};
+	(void)pthread_mutex_lock(&p->share_lock);
 	s->registered = true;
+	p->nr_registered++;
+	(void)pthread_mutex_unlock(&p->share_lock);
 	(void)pthread_mutex_unlock(&p->lock);
 	return 0;
+}
+
+/* Return a registered share, which now counts as not registered, and as used; or NULL. */
+static struct pst_share *share_take_registered(struct pst_peer *p)
+{
+	struct pst_share *ret = NULL;
+
+	(void)pthread_mutex_lock(&p->lock);
+	(void)pthread_mutex_lock(&p->share_lock);
+	for (unsigned i = 0; i < PEER_SHARES_MAX && !ret; i++) {
+		struct pst_share *s = p->shares[i];
+
+		if (!s || !s->registered)
+			continue;
+		s->registered = false;
+		s->users++;
+		ret = s;
+	}
+	(void)pthread_mutex_unlock(&p->share_lock);
+	(void)pthread_mutex_unlock(&p->lock);
+	return ret;
+}
+
+void shares_unregister(struct pst_peer *p)
+{
+	struct pst_share *s;
+
+	while ((s = share_take_registered(p))) {
+		share_unregister(p, s);
+		share_unuse(p, s);
+	}
+	/* Wait for threads that are closing shares. */
+	(void)pthread_mutex_lock(&p->share_lock);
+	while (p->nr_registered)
+		(void)pthread_cond_wait(&p->share_idle, &p->share_lock);
+	(void)pthread_mutex_unlock(&p->share_lock);
 }
 
 int share_reached(struct pst_peer *p, const struct peer_msg *m)

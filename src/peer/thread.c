@@ -6,11 +6,13 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "file/op.h"
+#include "net/verbs/nic.h"
 #include "peer/peer.h"
 
 #define LONG KIB(16) /* bytes; longer payloads bypass the receive buffer */
 #define RDMA_LOOK_MS 20
-#define TURN_MAX 64u /* receive calls before sending gets a turn */
+#define NIC_PAUSE_MS 3 /* more than NIC_EVENTS_NS */
+#define TURN_MAX 64u   /* receive calls before sending gets a turn */
 
 /* ----------------------------------------------------------------- receive */
 
@@ -411,19 +413,37 @@ static int close_slowly(struct pst_peer *p, bool sent, int *ret_timeout_ms)
 	return 0;
 }
 
-static void thread_wait(struct pst_peer *p, bool full, int rdma_fd, int timeout_ms)
+static int sooner(int timeout_ms, int most_ms)
 {
-	struct pollfd fds[3] = {
+	return timeout_ms < 0 ? most_ms : MIN(timeout_ms, most_ms);
+}
+
+/* Wait for work, or for the failure of @nic, which may be NULL. */
+static void thread_wait(struct pst_peer *p, bool full, int rdma_fd, struct nic *nic, int timeout_ms)
+{
+	bool pause = nic && p->nic_pause;
+	struct pollfd fds[] = {
 		{ .fd = p->fd, .events = (short)(POLLIN | (full ? POLLOUT : 0)) },
 		{ .fd = p->efd, .events = POLLIN },
 		{ .fd = rdma_fd, .events = POLLIN },
+		{ .fd = nic ? nic->dead_fd : -1, .events = POLLIN },
+		{ .fd = nic && !pause ? nic->ctx->async_fd : -1, .events = POLLIN },
 	};
 	eventfd_t n;
+	int r;
 
 	/* Poll regularly: a NIC reports a failure only when asked. */
 	if (rdma_fd >= 0)
-		timeout_ms = timeout_ms < 0 ? RDMA_LOOK_MS : MIN(timeout_ms, RDMA_LOOK_MS);
-	if (poll(fds, 3, timeout_ms) <= 0 || !fds[1].revents)
+		timeout_ms = sooner(timeout_ms, RDMA_LOOK_MS);
+	/* Limit how often the NIC's events are read: another thread may have read them just now,
+	 * and nic_events() then leaves new ones for later. */
+	if (pause)
+		timeout_ms = sooner(timeout_ms, NIC_PAUSE_MS);
+	r = poll(fds, ARRAY_SIZE(fds), timeout_ms);
+	p->nic_pause = fds[4].revents;
+	if (pause || p->nic_pause)
+		nic_events(nic);
+	if (r <= 0 || !fds[1].revents)
 		return;
 	(void)pthread_mutex_lock(&p->lock);
 	(void)eventfd_read(p->efd, &n);
@@ -467,19 +487,20 @@ void *peer_thread(void *arg)
 	while (r == 0) {
 		int timeout_ms = -1;
 		bool more = false, full;
+		struct nic *nic;
 		int rdma_fd;
 
 		r = thread_receive(p, &more);
 		if (r < 0)
 			break;
-		rdma_fd = rdma_turn(p);
+		rdma_fd = rdma_turn(p, &nic);
 		r = thread_send_all(p);
 		full = r == -EAGAIN;
 		if (r < 0 && !full)
 			break;
 		r = close_slowly(p, !full, &timeout_ms);
 		if (r == 0)
-			thread_wait(p, full, rdma_fd, more ? 0 : timeout_ms);
+			thread_wait(p, full, rdma_fd, nic, more ? 0 : timeout_ms);
 	}
 	thread_end(p, r);
 	return NULL;

@@ -26,6 +26,7 @@
 #define RDMA PST_PATH_BIT(PST_PATH_RDMA)
 
 static __typeof__(stub_ibverbs_state) *stub_state;
+static __typeof__(stub_ibverbs_die) *stub_die;
 
 /* The test's side. */
 static struct {
@@ -47,9 +48,11 @@ static void own_begin(void)
 {
 	void *lib = dlopen(getenv("PST_LIBIBVERBS"), RTLD_NOW);
 	void *at = lib ? dlsym(lib, "stub_ibverbs_state") : NULL;
+	void *die = lib ? dlsym(lib, "stub_ibverbs_die") : NULL;
 
-	T_CHECK(at);
+	T_CHECK(at && die);
 	memcpy(&stub_state, &at, sizeof(at));
+	memcpy(&stub_die, &die, sizeof(die));
 	T_OK(nic_open(NULL, &own.nic));
 	T_OK(nic_domain_host_new(own.nic, &own.domain));
 	own.mem = aligned_alloc(4096, LEN);
@@ -279,11 +282,30 @@ enum lie {
 	KEY_RIGHTS,
 	KEY_WRONG,
 	KEY_AND_GO,
+	/* The library's device fails before the answer, which has a queue pair or an error. */
+	DIES_THEN_END,
+	DIES_THEN_ERROR,
 	LIES,
 };
 
 static enum lie lie;
-static atomic_uint told;
+static atomic_uint told, unreached;
+
+/* Let the library's device fail, and wait until the library has released it without an answer. */
+static void device_dies(void)
+{
+	struct stub_ibverbs_state st;
+	uint64_t until = t_hang();
+
+	stub_die(true, true);
+	do {
+		(void)usleep(1000);
+		stub_state(&st);
+	} while (st.contexts > 1 && t_now() < until);
+	if (st.contexts == 1 && !st.qps) /* only the test's own is left */
+		atomic_fetch_add(&told, 1);
+	stub_die(false, false);
+}
 
 static bool tell_end(const uint8_t *theirs)
 {
@@ -294,7 +316,9 @@ static bool tell_end(const uint8_t *theirs)
 		atomic_fetch_add(&told, 1);
 	if (lie == END_AND_GO)
 		return false;
-	if (lie == END_ERROR)
+	if (lie >= DIES_THEN_END)
+		device_dies();
+	if (lie == END_ERROR || lie == DIES_THEN_ERROR)
 		return put((struct peer_msg){ .type = PEER_RDMA, .err = ENODEV }, NULL, 0);
 	if (own.ep)
 		return false;
@@ -354,6 +378,9 @@ static bool answer(const struct peer_msg *m)
 		r.type = PEER_DATA;
 		r.count = m->count;
 		return m->off + m->count <= LEN && put(r, own.mem + m->off, m->count);
+	case PEER_UNREACH:
+		atomic_fetch_add(&unreached, 1);
+		return true;
 	default:
 		return true;
 	}
@@ -380,14 +407,21 @@ static void lying_peer(void)
 
 	start();
 	atomic_store(&told, 0);
+	atomic_store(&unreached, 0);
 	t_fill((char *)own.mem, SEED, 0, LEN);
 	peer_put_key(&k, key);
 	T_EQ(pthread_create(&thread, NULL, answers, NULL), 0);
 	n = pst_peer_open(peer, key, sizeof(key), RIG_RW, t_hang(), &f);
 	if (n == 0)
 		n = pst_read(f, 0, mem, LEN, LEN, &d);
+	/* A peer that has connected a queue pair is told that it is useless. */
+	for (uint64_t until = t_hang();
+	     lie == DIES_THEN_END && !atomic_load(&unreached) && t_now() < until;)
+		(void)usleep(1000);
 	(void)shutdown(own.sock, SHUT_RDWR);
 	T_EQ(pthread_join(thread, NULL), 0);
+	if (lie >= DIES_THEN_END)
+		T_EQ(atomic_load(&unreached), lie == DIES_THEN_END);
 	T_EQ(atomic_load(&told) > 0, lie != LIE_NONE);
 	if (lie == END_AND_GO || lie == KEY_AND_GO || lie == END_TWICE) {
 		T_CHECK(n < 0 || n == (int64_t)LEN);
@@ -421,7 +455,7 @@ int main(void)
 	static const char *const names[LIES] = {
 		"an_honest_peer", "end_garbage", "end_error",   "end_nobody",     "end_other_gid",
 		"end_and_go",     "end_twice",   "key_garbage", "key_of_another", "key_too_long",
-		"key_rights",     "key_wrong",   "key_and_go",
+		"key_rights",     "key_wrong",   "key_and_go",  "dies_then_end",  "dies_then_error",
 	};
 
 	rig_init();

@@ -5,6 +5,8 @@
  */
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
 
@@ -69,6 +71,77 @@ static int left_over(void)
 		return 1;
 	}
 	return 0;
+}
+
+/* --------------------------------------------------- the agent's device, from outside */
+
+/* Shared with the agent, one of whose threads works on it without a call of the library. */
+static struct watch {
+	atomic_bool die;     /* the agent's device shall fail */
+	atomic_uint objects; /* live objects of the agent's device */
+	atomic_uint round;   /* how often objects was set */
+} * watch;
+
+static unsigned objects(void)
+{
+	struct stub_ibverbs_state st;
+
+	stub.state(&st);
+	return st.contexts + st.pds + st.mrs + st.cqs + st.channels + st.qps;
+}
+
+static struct watch *watch_map(const char *path)
+{
+	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	struct watch *w;
+
+	T_CHECK(fd >= 0);
+	T_EQ(ftruncate(fd, sizeof(*w)), 0);
+	w = mmap(NULL, sizeof(*w), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	T_CHECK(w != MAP_FAILED);
+	(void)close(fd);
+	return w;
+}
+
+static void *watch_main(void *arg)
+{
+	bool died = false;
+
+	(void)arg;
+	for (;;) {
+		if (watch->die && !died)
+			stub.die(true, true);
+		died = watch->die;
+		watch->objects = objects();
+		watch->round++;
+		(void)usleep(1000);
+	}
+	return NULL;
+}
+
+/* Start the agent's thread, if the test asks for it. */
+static void watch_begin(void)
+{
+	const char *path = getenv("PST_TEST_WATCH");
+	pthread_t t;
+
+	if (!path)
+		return;
+	watch = watch_map(path);
+	T_EQ(pthread_create(&t, NULL, watch_main, NULL), 0);
+	T_EQ(pthread_detach(t), 0);
+}
+
+/* Return the agent's live objects, counted after this call began. */
+static unsigned agent_objects(void)
+{
+	unsigned from = watch->round;
+	uint64_t until = t_hang();
+
+	while (watch->round - from < 2 && t_now() < until)
+		(void)usleep(1000);
+	T_CHECK(watch->round - from >= 2);
+	return watch->objects;
 }
 
 /* ------------------------------------------------------------------ the rig */
@@ -481,12 +554,15 @@ static void a_refused_key(void)
 static void a_device_dies(void)
 {
 	struct pst_done d;
+	int64_t n;
 
 	needs_stub();
 	start_file();
 	(void)both_ways(100000);
 	stub.die(true, true);
-	T_EQ(strictly(false, 0, 100000, PST_PATH_RDMA, t_hang(), &d), -EIO);
+	/* The connection's thread may notice before the request begins. */
+	n = strictly(false, 0, 100000, PST_PATH_RDMA, t_hang(), &d);
+	T_CHECK(n == -EIO || n == -EOPNOTSUPP);
 	T_EQ(strictly(false, 0, 100000, PST_PATH_RDMA, t_hang(), &d), -EOPNOTSUPP);
 	T_EQ(file_paths(&(struct pst_done){ .paths = both_ways(100000).paths }), TCP);
 	quit();
@@ -496,6 +572,72 @@ static void a_device_dies(void)
 	T_EQ(file_paths(&d), TCP);
 	T_EQ(d.detail, EIO);
 	quit();
+}
+
+/* A device fails while both sides are idle: without any call, both sides release their device.
+ * Later requests use the socket, and strict ones fail with the reason. */
+static void an_idle_device_dies(bool here, bool there)
+{
+	struct agent_answer a, b;
+	char text[300];
+	struct pst_done d;
+	uint64_t until;
+
+	T_EQ(setenv("PST_TEST_WATCH", rig_path("watch"), 1), 0);
+	watch = watch_map(rig_path("watch"));
+	watch->die = false;
+	start();
+	T_EQ(unsetenv("PST_TEST_WATCH"), 0);
+	a = agent_shares_it(0, 0, AGENT_LEN, RW, 0);
+	b = agent_shares_it(1, 0, 4096, RW, 0);
+	file = agent_open(&b, RIG_RW);
+	T_EQ(file_paths(&(struct pst_done){ .paths = both_ways(4096).paths }), RDMA);
+	file = pst_file_close(file);
+	file = agent_open(&a, RIG_RW);
+	T_EQ(file_paths(&(struct pst_done){ .paths = both_ways(100000).paths }), RDMA);
+	/* The context, the domain, the queues, and at least one registration */
+	T_CHECK(objects() >= 6);
+	T_CHECK(agent_objects() >= 6);
+	until = t_hang();
+	if (there)
+		watch->die = true;
+	if (here)
+		stub.die(true, true);
+	while ((objects() || agent_objects()) && t_now() < until)
+		(void)usleep(1000);
+	T_EQ(objects(), 0);
+	T_EQ(agent_objects(), 0);
+	T_EQ(strictly(true, 0, 100000, PST_PATH_RDMA, t_hang(), &d), -EOPNOTSUPP);
+	T_EQ(d.why, PST_WHY_NO_RDMA);
+	T_CHECK((here && d.detail == EIO) || (there && d.detail == EREMOTEIO));
+	T_CHECK(strstr(pst_why_text(d.why, d.detail, text, sizeof(text)), "RDMA"));
+	d = both_ways(300000);
+	T_EQ(file_paths(&d), TCP);
+	T_EQ(d.why, PST_WHY_NO_RDMA);
+	T_EQ(agent_ask((struct agent_ask){ .what = AGENT_CLOSE, .at = 1 }).res, 0);
+	T_EQ(agent_ask((struct agent_ask){ .what = AGENT_CLOSE }).res, 0);
+	T_EQ(pst_read(file, 0, mem, 0, 4096, NULL), -ESTALE);
+	/* A share of later is reached over the socket, too. */
+	file = pst_file_close(file);
+	a = agent_shares_it(0, 0, AGENT_LEN, RW, 0);
+	file = agent_open(&a, RIG_RW);
+	T_EQ(file_paths(&(struct pst_done){ .paths = both_ways(5000).paths }), TCP);
+	T_EQ(objects(), 0);
+	T_EQ(agent_objects(), 0);
+	quit();
+	T_EQ(munmap(watch, sizeof(*watch)), 0);
+	/* The next connection uses the device again. */
+	start_file();
+	T_EQ(file_paths(&(struct pst_done){ .paths = both_ways(5000).paths }), RDMA);
+	quit();
+}
+
+static void idle_devices_die(void)
+{
+	needs_stub();
+	an_idle_device_dies(true, false);
+	an_idle_device_dies(false, true);
+	an_idle_device_dies(true, true);
 }
 
 /* A device that never completes: the deadline ends the request, and the memory is free. */
@@ -621,8 +763,10 @@ int main(int argc, char **argv)
 	if (stub.state)
 		gaudi_stub_find();
 	agent_check = left_over;
-	if (argc > 3 && !strcmp(argv[1], "--agent"))
+	if (argc > 3 && !strcmp(argv[1], "--agent")) {
+		watch_begin();
 		return agent_main(argc, argv);
+	}
 	(void)signal(SIGPIPE, SIG_IGN);
 	rig_init();
 	(void)setenv("STUB_IBVERBS_FABRIC", rig_path("fabric"), 1);
@@ -645,6 +789,7 @@ int main(int argc, char **argv)
 	RUN(closed_under_way, "host");
 	RUN(a_refused_key, "host");
 	RUN(a_device_dies, "host");
+	RUN(idle_devices_die, "host");
 	RUN(a_silent_device, "host");
 	RUN(a_killed_peer, "host");
 	RUN(late_requests, "host");
