@@ -124,7 +124,7 @@ def found_by(_, file, scratch):
         # A disturbance at each call takes minutes, but some faults show only there.
         tests.append(("crash at each call", ["env", "PST_SOAK=1", *crash]))
     build(scratch, file, "test-move", ["test-move.c", "checks.c", "move_rig.c", "calls.c"],
-          wraps + ["-Wl,--wrap=fcntl64", "-Wl,--wrap=clock_gettime"])
+          wraps + [f"-Wl,--wrap={w}" for w in ("fcntl64", "clock_gettime", "fanotify_init")])
     build(scratch, file, "drive", ["drive.c", "calls.c"], wraps)
     for name, command in tests:
         case = planted.first_failure(command, env, HANGS_S)

@@ -12,7 +12,7 @@
 
 char base[256];
 uint64_t jump_ns;
-bool no_lease, young;
+bool no_lease, no_watch, young;
 bool wrote;
 
 const char *path_of(enum tier_class class, const char *name)
@@ -137,6 +137,18 @@ int __wrap_fcntl64(int fd, int cmd, long arg)
 		return -1;
 	}
 	return __real_fcntl64(fd, cmd, arg);
+}
+
+/* Refuse watches if no_watch is set: before Linux 5.13, users have none. */
+int __real_fanotify_init(unsigned flags, unsigned event_flags);
+int __wrap_fanotify_init(unsigned flags, unsigned event_flags);
+int __wrap_fanotify_init(unsigned flags, unsigned event_flags)
+{
+	if (no_watch) {
+		errno = EPERM;
+		return -1;
+	}
+	return __real_fanotify_init(flags, event_flags);
 }
 
 /* Shift the clock by a second unless young is set: a file just made then looks a second old. */

@@ -12,11 +12,12 @@
 #define SIZE 5000u
 #define NAME "d/file"
 
-extern char base[256];       /* directory of all files of the test */
-extern uint64_t jump_ns;     /* ns by which each reading advances the monotonic clock */
-extern bool no_lease, young; /* no_lease: leases are refused; young: new files are younger than a
-			      * second */
-extern bool wrote;           /* another process appended a byte to the file, successfully */
+extern char base[256];   /* directory of all files of the test */
+extern uint64_t jump_ns; /* ns by which each reading advances the monotonic clock */
+extern bool no_lease;    /* leases are refused */
+extern bool no_watch;    /* fanotify is refused */
+extern bool young;       /* new files are younger than a second */
+extern bool wrote;       /* another process appended a byte to the file, successfully */
 
 /* Return the path of a name on the class' root; valid until the next call. */
 const char *path_of(enum tier_class class, const char *name);

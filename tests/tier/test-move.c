@@ -325,6 +325,16 @@ static void somebody_writes_without_lease(void)
 	no_lease = false;
 }
 
+/* Only the stamps, size and times, reveal the write. */
+static void somebody_writes_without_watch(void)
+{
+	nr_back = 0;
+	no_lease = no_watch = true;
+	each_call(write_it, 25);
+	T_CHECK(nr_back > 0);
+	no_lease = no_watch = false;
+}
+
 /*
  * Without leases, a write by a descriptor from before the move is noticed while the source has a
  * name, even if size and mtime are restored.  A write by a mapping may go unnoticed; if all are
@@ -890,6 +900,7 @@ int main(int argc, char *argv[])
 	T_RUN(every_call_fails);
 	T_RUN(somebody_writes);
 	T_RUN(somebody_writes_without_lease);
+	T_RUN(somebody_writes_without_watch);
 	T_RUN(hidden_writes_are_seen);
 	T_RUN(hidden_writes_by_mappings_are_not);
 	T_RUN(late_writes_by_mappings_are_seen);
