@@ -20,8 +20,8 @@ struct spawn {
  * descriptors 0 and 2 (/dev/null), 1 (the output) and 3 (fd).  Read its output until enough()
  * returns true, the program ends, ret is full or the deadline has passed; then kill it.
  *
- * Return: 0 with the output in ret, which may be incomplete; -ETIMEDOUT; -errno if the program could
- * not be started, such as -ENOENT.  Errors have a sentence (err_set()).
+ * Return: 0 with the output in ret, which may be incomplete; -ETIMEDOUT; -errno if the program
+ * could not be started, such as -ENOENT.  Errors have a sentence (err_set()).
  */
 int spawn_ask(const struct spawn *s, uint64_t deadline_ns, char *ret, size_t len);
 

@@ -307,7 +307,8 @@ def no_descriptors_left():
     """Without descriptors, the server waits for its next tick instead of polling its listeners."""
     def cpu_s():
         with open(f"/proc/{server.process.pid}/stat", encoding="ascii") as f:
-            return sum(map(int, f.read().rpartition(")")[2].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+            ticks = f.read().rpartition(")")[2].split()[11:13]
+        return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
     with metrics() as server:
         scrape()

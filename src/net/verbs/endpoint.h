@@ -14,7 +14,8 @@
  * The first request that fails ends the connection, as RDMA prescribes: it completes with its
  * reason, and later requests and receive buffers complete with -ECANCELED.  If no request of this
  * end failed, such as when the peer's end did, the first to complete has -EIO instead.  A new
- * connection needs new endpoints.  The memory of a request must stay registered and unchanged until it completes.
+ * connection needs new endpoints.  The memory of a request must stay registered and unchanged until
+ * it completes.
  *
  * An endpoint is used by one thread at a time.  No call here waits.
  */
