@@ -72,7 +72,7 @@ columns() {
 }
 
 names() {
-	python3 tools/names.py --max 40 >"$out/names" || {
+	python3 tools/names.py --max 30 >"$out/names" || {
 		cat "$out/names"
 		return 1
 	}
