@@ -205,12 +205,14 @@ void peer_reach_free(struct pst_peer *p, struct peer_reach *r)
 	free(r);
 }
 
-/* Ask for the share's key.  An answer that does not match the share and its length is refused. */
+/* Ask for the share's key.  An answer that does not match the share and its length is refused.
+ * @h is on the list already, so its key is changed only under the lock. */
 static int rdma_ask_key(struct pst_peer *p, const struct peer_key *k, uint64_t deadline_ns,
-			struct peer_nic_key *ret)
+			struct peer_reach *h)
 {
 	struct item *it = peer_item_new(PEER_REACH, 0);
 	struct peer_opening o = { .fd = -1 };
+	struct peer_nic_key key;
 	int r;
 
 	if (!it)
@@ -220,9 +222,15 @@ static int rdma_ask_key(struct pst_peer *p, const struct peer_key *k, uint64_t d
 	if (r == 0 && o.err)
 		r = err_set(o.err, "the peer's device does not reach its memory: %s",
 			    err_name(o.err));
-	if (r == 0 && (peer_get_nic_key(o.nic_key, sizeof(o.nic_key), ret) < 0 ||
-		       ret->share != k->share || ret->len != k->len || ret->rights != k->rights))
+	if (r == 0 && (peer_get_nic_key(o.nic_key, sizeof(o.nic_key), &key) < 0 ||
+		       key.share != k->share || key.len != k->len || key.rights != k->rights))
 		r = err_set(EBADMSG, "the peer's answer is not the key of that share");
+	if (r == 0) {
+		(void)pthread_mutex_lock(&p->lock);
+		h->key = key;
+		(void)pthread_mutex_unlock(&p->lock);
+	}
+	explicit_bzero(&key, sizeof(key));
 	explicit_bzero(o.nic_key, sizeof(o.nic_key));
 	return r;
 }
@@ -247,7 +255,7 @@ int peer_reach(struct pst_peer *p, const struct peer_key *k, uint64_t deadline_n
 	h->key.share = k->share;
 	/* List it before asking for the key, so that a REVOKE right after the answer finds it. */
 	rdma_list(p, h);
-	r = rdma_ask_key(p, k, until, &h->key);
+	r = rdma_ask_key(p, k, until, h);
 	if (r < 0) {
 		peer_reach_free(p, h);
 		return r;
