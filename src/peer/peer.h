@@ -429,6 +429,9 @@ int rdma_got(struct pst_peer *p, const struct peer_msg *m, const uint8_t *payloa
  * descriptor to poll, or -1 if nothing is in flight.  *ret_nic is the NIC whose failure must be
  * waited for, or NULL. */
 int rdma_turn(struct pst_peer *p, struct nic **ret_nic);
+/* Release all that RDMA used, after RDMA has ended and no slot is in use.  Called on the
+ * connection's thread, without the lock, because a NIC that failed may take long. */
+void rdma_release(struct pst_peer *p);
 /* The lock is held in the next functions. */
 int rdma_unreach(struct pst_peer *p);
 int rdma_revoke(struct pst_peer *p, uint64_t share);

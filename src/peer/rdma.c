@@ -573,8 +573,7 @@ static void rdma_look(struct pst_peer *p)
 		rdma_break(p, -EIO);
 }
 
-/* Release all that RDMA used.  The lock is not held, because a NIC that failed may take long. */
-static void rdma_release(struct pst_peer *p)
+void rdma_release(struct pst_peer *p)
 {
 	struct peer_rdma *d = &p->rdma;
 	struct endpoint *ep;

@@ -476,6 +476,9 @@ static void thread_end(struct pst_peer *p, int err)
 		p->fd = -1;
 	}
 	(void)pthread_mutex_unlock(&p->lock);
+	/* The program may keep the peer and its shares for long.  No thread waits for the NIC's
+	 * events any more, and a NIC that failed must be closed before others can be used. */
+	rdma_release(p);
 }
 
 void *peer_thread(void *arg)

@@ -640,6 +640,91 @@ static void idle_devices_die(void)
 	an_idle_device_dies(true, true);
 }
 
+/* Connections of this process with itself. */
+static struct {
+	struct pst_listener *listener;
+	struct pst_peer *here, *there;
+} own;
+
+static void *own_accept(void *arg)
+{
+	(void)arg;
+	T_OK(pst_listener_accept(own.listener, t_hang(), &own.there));
+	return NULL;
+}
+
+static void own_join(void)
+{
+	char addr[600];
+	pthread_t t;
+
+	T_CHECK(pst_listener_address(own.listener, addr, sizeof(addr)));
+	T_EQ(pthread_create(&t, NULL, own_accept, NULL), 0);
+	T_OK(pst_peer_connect(addr, NULL, t_hang(), &own.here));
+	T_EQ(pthread_join(t, NULL), 0);
+}
+
+/* Share all of mem with one end, and open it at the other. */
+static struct pst_share *own_open(void)
+{
+	struct pst_share *s = NULL;
+	uint8_t key[PST_KEY_MAX];
+	int len;
+
+	T_OK(pst_peer_share(own.here, mem, 0, AGENT_LEN, RW, 0, &s));
+	len = pst_share_pack(s, key, sizeof(key));
+	T_CHECK(len > 0);
+	T_OK(pst_peer_open(own.there, key, (size_t)len, RIG_RW, t_hang(), &file));
+	return s;
+}
+
+/* A connection that has ended keeps no device, although its share is not closed.  Else a device
+ * that fails would stay open, and no other connection could use its successor. */
+static void an_ended_connection(void)
+{
+	struct pst_mem *bytes = rig_alloc(rig_dev, 100000);
+	struct pst_peer *ended;
+	struct pst_share *s, *t;
+	struct pst_done d;
+	uint64_t until;
+	char addr[600];
+
+	needs_stub();
+	stub.fail(NULL);
+	stub.die(false, false);
+	mem = rig_alloc(rig_dev, AGENT_LEN);
+	(void)snprintf(addr, sizeof(addr), "unix:%s", rig_path("own"));
+	T_OK(pst_listener_open(addr, NULL, &own.listener));
+	own_join();
+	s = own_open();
+	T_EQ(pst_write(file, 0, bytes, 0, 100000, &d), 100000);
+	T_EQ(file_paths(&d), RDMA);
+	file = pst_file_close(file);
+	own.there = pst_peer_close(own.there);
+	for (until = t_hang(); objects() && t_now() < until;)
+		(void)usleep(1000);
+	T_EQ(objects(), 0);
+	/* The device fails and comes back: the next connection uses it. */
+	stub.die(true, true);
+	(void)usleep(10000);
+	stub.die(false, false);
+	ended = own.here;
+	own_join();
+	t = own_open();
+	T_EQ(pst_write(file, 0, bytes, 0, 100000, &d), 100000);
+	T_EQ(file_paths(&d), RDMA);
+	T_EQ(pst_share_close(s, t_hang()), 0);
+	ended = pst_peer_close(ended);
+	file = pst_file_close(file);
+	T_EQ(pst_share_close(t, t_hang()), 0);
+	own.there = pst_peer_close(own.there);
+	own.here = pst_peer_close(own.here);
+	own.listener = pst_listener_close(own.listener);
+	bytes = pst_mem_free(bytes);
+	mem = pst_mem_free(mem);
+	T_EQ(left_over(), 0);
+}
+
 /* A device that never completes: the deadline ends the request, and the memory is free. */
 static void a_silent_device(void)
 {
@@ -790,6 +875,7 @@ int main(int argc, char **argv)
 	RUN(a_refused_key, "host");
 	RUN(a_device_dies, "host");
 	RUN(idle_devices_die, "host");
+	RUN(an_ended_connection, "host");
 	RUN(a_silent_device, "host");
 	RUN(a_killed_peer, "host");
 	RUN(late_requests, "host");
