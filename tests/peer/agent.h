@@ -16,7 +16,7 @@
 enum agent_do {
 	AGENT_SHARE,   /* share off..len of its memory with rights and flags; the answer has the
 		        * key */
-	AGENT_CLOSE,   /* close the share with number at */
+	AGENT_CLOSE,   /* close the share with number at, after off microseconds */
 	AGENT_DUMP,    /* answer, then send off..len of its memory as a message */
 	AGENT_RECEIVE, /* receive a message into its memory at off, then answer */
 	AGENT_SUM,     /* the answer has agent_sum() of off..len of its memory */
@@ -98,6 +98,7 @@ static int64_t agent_act(struct pst_peer *p, struct pst_mem *m, const struct age
 	case AGENT_SHARE:
 		return agent_share(p, m, q, a);
 	case AGENT_CLOSE:
+		(void)usleep((useconds_t)q->off);
 		return agent_close(q->at);
 	case AGENT_RECEIVE:
 		return pst_peer_recv(p, m, q->off, q->len, t_hang());

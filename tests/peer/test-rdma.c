@@ -528,6 +528,27 @@ static void closed_under_way(void)
 	quit();
 }
 
+/* The agent closes a share while this process opens it: the open fails, or its requests do. */
+static void closed_while_opened(void)
+{
+	start_file();
+	for (unsigned i = 0; i < 300; i++) {
+		struct agent_answer a = agent_shares_it(1, 0, 5000, RW, 0);
+		struct pst_file *f = NULL;
+		int r;
+
+		agent_tell(&(struct agent_ask){ .what = AGENT_CLOSE, .at = 1, .off = i });
+		r = pst_peer_open(agent.peer, a.key, a.key_len, RIG_RW, t_hang(), &f);
+		T_CHECK(r == 0 || r == -ESTALE);
+		T_EQ(agent_hear().res, 0);
+		if (r == 0)
+			T_EQ(pst_read(f, 0, mem, 0, 5000, NULL), -ESTALE);
+		(void)pst_file_close(f);
+	}
+	T_EQ(file_paths(&(struct pst_done){ .paths = both_ways(5000).paths }), RDMA);
+	quit();
+}
+
 /* The peer's device refuses a key.  With a strict policy that is the error; otherwise the socket
  * is used, with the reason. */
 static void a_refused_key(void)
@@ -872,6 +893,7 @@ int main(int argc, char **argv)
 	RUN(closed_share, "host");
 	RUN(a_key_has_the_rights_of_its_share, "host");
 	RUN(closed_under_way, "host");
+	RUN(closed_while_opened, "host");
 	RUN(a_refused_key, "host");
 	RUN(a_device_dies, "host");
 	RUN(idle_devices_die, "host");
