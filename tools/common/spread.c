@@ -35,11 +35,10 @@ static int spread_by_time(const void *a, const void *b)
 
 struct latency latency_of(uint32_t *ns, size_t nr)
 {
+	size_t middle = nr / 2, tail = nr - 1 - nr / 100;
+
 	qsort(ns, nr, sizeof(*ns), spread_by_time);
-	return (struct latency){
-		.p50_us = ns[nr / 2] / 1000.0,
-		.p99_us = ns[nr - 1 - nr / 100] / 1000.0,
-	};
+	return (struct latency){ .p50_us = ns[middle] / 1000.0, .p99_us = ns[tail] / 1000.0 };
 }
 
 int64_t cpu_ns_of(pid_t pid)
