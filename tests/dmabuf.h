@@ -54,7 +54,8 @@ static struct {
 	int sync_err; /* errno of start calls; 0: none */
 } dmabufs = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-static int dmabuf_index(int fd)
+/* Return a buffer's index, or -1 if it is not watched.  With the lock. */
+static int dmabuf_find(int fd)
 {
 	struct stat st;
 
@@ -66,6 +67,33 @@ static int dmabuf_index(int fd)
 	return -1;
 }
 
+/* What other threads need to know about a buffer. */
+struct dmabuf_seen {
+	int index; /* -1: not watched */
+	bool stub, no_mmap;
+};
+
+static struct dmabuf_seen dmabuf_see(int fd)
+{
+	struct dmabuf_seen ret = { .index = -1 };
+
+	if (fd < 0)
+		return ret;
+	(void)pthread_mutex_lock(&dmabufs.lock);
+	ret.index = dmabuf_find(fd);
+	if (ret.index >= 0) {
+		ret.stub = dmabufs.of[ret.index].stub;
+		ret.no_mmap = dmabufs.of[ret.index].no_mmap;
+	}
+	(void)pthread_mutex_unlock(&dmabufs.lock);
+	return ret;
+}
+
+static inline int dmabuf_index(int fd)
+{
+	return dmabuf_see(fd).index;
+}
+
 static int dmabuf_add(int fd, bool is_stub)
 {
 	struct stat st;
@@ -75,7 +103,7 @@ static int dmabuf_add(int fd, bool is_stub)
 		return fd;
 	T_EQ(fstat(fd, &st), 0);
 	(void)pthread_mutex_lock(&dmabufs.lock);
-	i = dmabuf_index(fd); /* a closed buffer may have had the same inode */
+	i = dmabuf_find(fd); /* a closed buffer may have had the same inode */
 	if (i < 0 && dmabufs.nr == DMABUF_MAX)
 		dmabufs.nr = 0; /* drop the buffers of earlier cases */
 	if (i < 0)
@@ -102,12 +130,11 @@ static void *dmabuf_libc(const char *name)
 DMABUF_SEEN int fstatfs(int fd, struct statfs *ret)
 {
 	void *fn = dmabuf_libc("fstatfs64");
-	int (*real)(int, struct statfs *), r, i;
+	int (*real)(int, struct statfs *), r;
 
 	memcpy(&real, &fn, sizeof(fn));
 	r = real(fd, ret);
-	i = r == 0 ? dmabuf_index(fd) : -1;
-	if (i >= 0 && dmabufs.of[i].stub)
+	if (r == 0 && dmabuf_see(fd).stub)
 		ret->f_type = DMABUF_MAGIC;
 	return r;
 }
@@ -137,6 +164,7 @@ static int dmabuf_watch(unsigned i, uint64_t flags)
 DMABUF_SEEN int ioctl(int fd, unsigned long request, ...)
 {
 	int (*real)(int, unsigned long, void *), i, err;
+	bool is_stub;
 	void *fn = dmabuf_libc("ioctl"), *arg;
 	va_list ap;
 
@@ -147,14 +175,15 @@ DMABUF_SEEN int ioctl(int fd, unsigned long request, ...)
 	if (request != DMA_BUF_IOCTL_SYNC)
 		return real(fd, request, arg);
 	(void)pthread_mutex_lock(&dmabufs.lock);
-	i = dmabuf_index(fd);
+	i = dmabuf_find(fd);
 	err = i < 0 ? 0 : dmabuf_watch((unsigned)i, ((struct dma_buf_sync *)arg)->flags);
+	is_stub = i >= 0 && dmabufs.of[i].stub;
 	(void)pthread_mutex_unlock(&dmabufs.lock);
 	if (err) {
 		errno = err;
 		return -1;
 	}
-	return i >= 0 && dmabufs.of[i].stub ? 0 : real(fd, request, arg);
+	return is_stub ? 0 : real(fd, request, arg);
 }
 
 /* libc declares poll()'s p as only written, so gcc warns that reading it is uninitialized. */
@@ -186,13 +215,13 @@ static __attribute__((constructor)) void dmabuf_find_mmap(void)
 
 DMABUF_SEEN void *mmap(void *at, size_t len, int prot, int flags, int fd, off_t off)
 {
-	int i = dmabufs.nr && fd >= 0 ? dmabuf_index(fd) : -1;
+	struct dmabuf_seen seen = dmabuf_see(fd);
 
-	if (i >= 0 && dmabufs.mmap_err) {
+	if (seen.index >= 0 && dmabufs.mmap_err) {
 		errno = dmabufs.mmap_err;
 		return MAP_FAILED;
 	}
-	if (i >= 0 && dmabufs.of[i].no_mmap) {
+	if (seen.no_mmap) {
 		errno = EINVAL; /* as the kernel returns for an exporter without mmap() */
 		return MAP_FAILED;
 	}
