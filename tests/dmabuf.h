@@ -67,7 +67,7 @@ static int dmabuf_find(int fd)
 	return -1;
 }
 
-/* What other threads need to know about a buffer. */
+/* The state of a buffer, copied under the lock for any thread. */
 struct dmabuf_seen {
 	int index; /* -1: not watched */
 	bool stub, no_mmap;
