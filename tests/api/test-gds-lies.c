@@ -47,6 +47,49 @@ static void lie_wrong(void)
 }
 
 /*
+ * cuFile moves nothing where the destination holds the right bytes already: the bytes are accepted,
+ * but prove nothing.  A transfer that would change bytes reveals the lie.
+ */
+static void nodata_over_the_same_bytes(uint32_t op)
+{
+	char *buf = malloc(RIG_MIB(2));
+	struct pst_io io;
+	struct pst_done d;
+
+	T_CHECK(buf);
+	open_direct("mode=p2pdma");
+	x.set("lie=nodata");
+	for (unsigned i = 0; i < 2; i++) {
+		rig_mem_fill(mem, 0, RIG_MIB(2), i ? 99 : SEED, 0);
+		rig_cold(rig_path("data"));
+		io = rig_io(op, file, mem, 0, 0, RIG_MIB(2));
+		d = rig_do(rig_q, &io);
+		rig_show(&d);
+		T_EQ(d.res, (int64_t)RIG_MIB(2));
+		T_EQ((d.paths & GDS) != 0, !i);
+		/* The second request proves O_DIRECT, which serves it instead. */
+		T_CHECK(i || !(d.flags & PST_DONE_PROOF));
+		T_EQ(verdict().state, i ? PST_STATE_IMPOSSIBLE : PST_STATE_POSSIBLE);
+	}
+	T_EQ(d.why, PST_WHY_NO_GDS);
+	T_EQ(rig_slurp(rig_path("data"), 0, buf, RIG_MIB(2)), RIG_MIB(2));
+	T_EQ(t_differs(buf, op == PST_OP_WRITE ? 99 : SEED, 0, RIG_MIB(2)), RIG_MIB(2));
+	T_EQ(rig_mem_differs(mem, 0, RIG_MIB(2), op == PST_OP_WRITE ? 99 : SEED, 0), RIG_MIB(2));
+	free(buf);
+	close_all();
+}
+
+static void read_of_the_same_bytes(void)
+{
+	nodata_over_the_same_bytes(PST_OP_READ);
+}
+
+static void write_of_the_same_bytes(void)
+{
+	nodata_over_the_same_bytes(PST_OP_WRITE);
+}
+
+/*
  * A single difference may come from another program's write: the bytes are not used, but cuFile
  * does not count as lying.
  */
@@ -324,6 +367,8 @@ static void grows_meanwhile(void)
 static const struct again cases[] = {
 	{ "lie_nodata", lie_nodata, AGAIN_ONCE, "" },
 	{ "lie_wrong", lie_wrong, AGAIN_ONCE, "" },
+	{ "read_of_the_same_bytes", read_of_the_same_bytes, AGAIN_ONCE, "" },
+	{ "write_of_the_same_bytes", write_of_the_same_bytes, AGAIN_ONCE, "" },
 	{ "other_bytes_once", other_bytes_once, AGAIN_ONCE, "" },
 	{ "lie_short", lie_short, AGAIN_ONCE, "" },
 	{ "lie_more", lie_more, AGAIN_ONCE, "" },
