@@ -315,8 +315,10 @@ no_gds() { # TEXT
 	says "gds no: cuFile was not used: $1" out
 	example write_direct
 	# The ends of a write take another path at the same time.  If they change the file while its
-	# bytes are compared, cuFile is not rejected, and another process compares again.
+	# bytes are compared, cuFile is not rejected, and another process compares again, with other
+	# old bytes: nothing is learned from a write of the bytes that the file has.
 	for _ in 1 2 3 4 5 6 7 8 9; do
+		random 1000301 tail
 		writes cuda:0 tail 4096 901120 4095 900003 1000300 1000
 		lacks "+gds" out
 		lacks "by gds" out
