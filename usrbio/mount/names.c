@@ -127,18 +127,16 @@ static void do_readlink(fuse_req_t req, fuse_ino_t ino)
 	_cleanup_(fs_op_end) struct op op;
 	char target[PATH_MAX + 1];
 	int err = op_begin(&op, req, ino, 0);
-	ssize_t n = 0;
+	ssize_t n = err == 0 ? readlinkat(op.n->fd, "", target, sizeof(target)) : -1;
 
-	if (err == 0) {
-		n = readlinkat(op.n->fd, "", target, sizeof(target));
-		err = n < 0 ? -errno : n == sizeof(target) ? -ENAMETOOLONG : 0;
+	if (n < 0) {
+		(void)fuse_reply_err(req, err < 0 ? -err : errno);
+	} else if (n == sizeof(target)) {
+		(void)fuse_reply_err(req, ENAMETOOLONG);
+	} else {
+		target[n] = '\0';
+		(void)fuse_reply_readlink(req, target);
 	}
-	if (err < 0) {
-		(void)fuse_reply_err(req, -err);
-		return;
-	}
-	target[n] = '\0';
-	(void)fuse_reply_readlink(req, target);
 }
 
 void names_ops(struct fuse_lowlevel_ops *ops)
