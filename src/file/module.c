@@ -50,8 +50,10 @@ static int module_load(const struct file_module_entry *e)
 	/* Never unload: files that use its tables may be open. */
 	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 	if (!lib)
-		return err_set(ELIBACC, "%s:// needs %s, which cannot be loaded: %s", e->scheme,
-			       path, dlerror());
+		return err_set(ELIBACC,
+			       "%s:// needs %s, which cannot be loaded: %s; "
+			       "install the library that is missing",
+			       e->scheme, path, dlerror());
 	m = dlsym(lib, FILE_MODULE_SYMBOL);
 	if (!m)
 		return err_set(ELIBBAD, "%s is no module of this library: it has no symbol %s",

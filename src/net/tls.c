@@ -24,8 +24,10 @@ static int load_tls_module(const void *near, const struct net_tls_ops **ret)
 	/* Never unload: sessions may be open. */
 	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 	if (!lib)
-		return err_set(ELIBACC, "TLS needs %s, which cannot be loaded: %s", path,
-			       dlerror());
+		return err_set(ELIBACC,
+			       "TLS needs %s, which cannot be loaded: %s; "
+			       "install the library that is missing",
+			       path, dlerror());
 	ops = dlsym(lib, NET_TLS_SYMBOL);
 	if (!ops || strncmp(ops->version, NET_TLS_VERSION, sizeof(ops->version)) != 0 ||
 	    ops->size != sizeof(*ops))
