@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""wheel.py LIBRARY PROBE STREAMER OUT: make a wheel with the package, which needs no compiler.
+"""wheel.py BINARY... OUT: make a wheel with the package, which needs no compiler.
 
-It contains libpenstock.so.0, penstock-gds-probe and libpenstock_streamer.so as built for release.
-Refuses a file that needs more than libc and libpenstock, a glibc newer than MOST, or a library from
-a fixed folder.  The wheel's bytes depend only on the bytes of its files.
+The wheel contains the files of BINARIES, built for release, each given by its path in any order.
+Refuses a file that needs other libraries than its row names, a glibc newer than MOST, or a library
+from a fixed folder.  The wheel's bytes depend only on the bytes of its files.
 """
 import base64
 import hashlib
@@ -13,13 +13,34 @@ import re
 import subprocess
 import sys
 import zipfile
+from typing import FrozenSet, NamedTuple
 
 MOST = (2, 34)
 LIBC = {"libc.so.6", "ld-linux-x86-64.so.2", "libpthread.so.0", "libdl.so.2"}
-PLACES = ("penstock/lib/libpenstock.so.0",
-          "penstock/lib/penstock-gds-probe",  # the library looks for it in its own folder
-          "penstock/lib/penstock/compat/libpenstock_streamer.so")
-SYMBOLS = ("pst_version", "dlopen", "runai_file_streamer_start")  # symbols that identify each file
+
+
+class Binary(NamedTuple):
+    """A binary of the wheel.  Binaries find each other by their folders in the wheel."""
+    folder: str
+    symbol: str  # identifies the file
+    needs: FrozenSet[str] = frozenset()  # libraries besides libc and libpenstock
+
+
+# Modules are loaded by the first open of their scheme, which fails with a sentence that names the
+# missing library; import penstock needs only libc.
+BINARIES = {
+    "libpenstock.so.0": Binary("penstock/lib", "pst_version"),
+    "penstock-gds-probe": Binary("penstock/lib", "dlopen"),
+    "libpenstock_streamer.so": Binary("penstock/lib/penstock/compat", "runai_file_streamer_start"),
+    "libpenstock-kv.so.0": Binary("penstock/lib", "pst_kv_open"),
+    "libpenstock-rados.so": Binary("penstock/lib", "pst_file_module"),  # librados by dlopen
+    "libpenstock-s3.so": Binary("penstock/lib", "pst_file_module",
+                                frozenset({"libcurl.so.4", "libcrypto.so.3"})),
+    "libpenstock-tier.so": Binary("penstock/lib", "pst_file_module",
+                                  frozenset({"libsqlite3.so.0"})),
+    "libpenstock-tls.so": Binary("penstock/lib", "pst_tls_module",
+                                 frozenset({"libssl.so.3", "libcrypto.so.3"})),
+}
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 
@@ -48,20 +69,22 @@ def fixed(dynamic):
     return [path for line in paths for path in line.split(":") if not path.startswith("$ORIGIN/")]
 
 
-def check(path, symbol):
+def check(path):
+    """Check a binary of the wheel by the row of its name.  Stop if the wheel must not have it."""
+    binary = BINARIES[os.path.basename(path)]
     if "X86-64" not in readelf("-h", path):
         stop(f"{path} is not for x86-64")
     symbols = readelf("--dyn-syms", path)
-    if "GLIBC_" not in symbols or symbol not in symbols:
-        stop(f"{path} does not use glibc, or has no {symbol}")
+    if "GLIBC_" not in symbols or not re.search(rf"\b{binary.symbol}\b", symbols):
+        stop(f"{path} does not use glibc, or has no {binary.symbol}")
     new = too_new(symbols)
     if new:
         stop(f"{path} needs a newer glibc than {MOST[0]}.{MOST[1]} for {', '.join(new)}: build it "
              "on an older system, or without these calls")
     needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", readelf("-d", path)))
-    needed -= LIBC | {"libpenstock.so.0"}
+    needed -= LIBC | {"libpenstock.so.0"} | binary.needs
     if needed:
-        stop(f"{path} needs {', '.join(sorted(needed))}, and only libc is everywhere")
+        stop(f"{path} needs {', '.join(sorted(needed))}, which not every system has")
 
 
 def version():
@@ -123,6 +146,12 @@ def information():
         yield f"{info}/LICENSE", file.read()
 
 
+def place_of(path):
+    """Return the name in the wheel of a binary."""
+    name = os.path.basename(path)
+    return f"{BINARIES[name].folder}/{name}"
+
+
 def files(binaries):
     """Return (name in the wheel, bytes, executable)."""
     for place, folders, names in os.walk(f"{HERE}/penstock"):
@@ -132,9 +161,9 @@ def files(binaries):
                 path = os.path.join(place, name)
                 with open(path, "rb") as file:
                     yield os.path.relpath(path, HERE), file.read(), False
-    for name, path in zip(PLACES, binaries):
+    for path in sorted(binaries, key=place_of):
         with open(path, "rb") as file:
-            yield name, file.read(), True
+            yield place_of(path), file.read(), True
     for name, content in information():
         yield name, content, False
 
@@ -161,11 +190,12 @@ def write(binaries, out):
 
 
 def main():
-    *binaries, out = sys.argv[1:]
-    if len(binaries) != len(PLACES):
-        stop("LIBRARY PROBE STREAMER OUT are wanted")
-    for path, symbol in zip(binaries, SYMBOLS):
-        check(path, symbol)
+    *binaries, out = sys.argv[1:] or [""]
+    if sorted(map(os.path.basename, binaries)) != sorted(BINARIES):
+        stop(f"BINARY... OUT are wanted, with {', '.join(BINARIES)}")
+    for path in binaries:
+        check(path)
+    for path in binaries:
         folders = fixed(readelf("-d", path))
         if folders:
             stop(f"{path} looks for libraries in {', '.join(folders)}, which another machine may "
