@@ -16,11 +16,11 @@
  *     same pst_mem and pst_file at once.
  *   - Lengths and offsets are bytes in uint64_t; the sum of an offset and a length
  *     must fit int64_t.  Deadlines are absolute CLOCK_MONOTONIC nanoseconds.
- *   - Structures that begin with sz may grow at their end: set sz to sizeof() and zero
- *     the rest.  The library fills the members that caller and library both know, and zeroes
- *     members that only the caller knows.  If the caller sets a member that the library does
- *     not know, the call returns -E2BIG.  In arrays sz is the distance between elements, and
- *     equal in each.
+ *   - Structures that begin with sz may grow at their end: set sz to sizeof() and zero the rest.
+ *     The library fills the members that caller and library both know, and zeroes members that only
+ *     the caller knows.  If the caller sets a member that the library does not know, the call
+ *     returns -E2BIG.  In an array, all elements have the same sz, which is the distance between
+ *     them.
  *   - Every enumeration may get new numbers: treat a number that you do not know as "other".
  *   - No call is a cancellation point: a cancelled thread ends after the call returns.
  *   - After fork() the child gets -EOWNERDEAD from every call on an object of its

@@ -91,8 +91,9 @@ struct pst_kv; /* an open store; any thread */
 #define PST_KV_SPACES_MAX 4096u        /* spaces of a store */
 #define PST_KV_THREADS_MAX 64u         /* threads that do I/O */
 #define PST_KV_BLOCKS_MAX (1ull << 30) /* blocks of a store */
-#define PST_KV_BLOCKS_MIN 16u          /* least max_blocks of a store */
-#define PST_KV_INDEX_BYTES 160u /* bytes of memory for each block of max_blocks, with quotas */
+#define PST_KV_BLOCKS_MIN 16u          /* smallest max_blocks of a store */
+/* Bytes of the index for each of max_blocks, if spaces have quotas. */
+#define PST_KV_INDEX_BYTES 160u
 
 /**
  * pst_kv_error_text() - return the sentence for the calling thread's last failure of a pst_kv call
@@ -122,13 +123,14 @@ struct pst_kv_opts {
 	uint32_t flags;      /* PST_KV_READER, PST_KV_SYNC, PST_KV_BOUNCE */
 	uint32_t threads;    /* threads that do I/O, 1 to PST_KV_THREADS_MAX; 0: 4 */
 	uint32_t timeout_ms; /* time limit of batches without a deadline, ms; 0: 30,000 */
-	uint32_t touch_s;    /* seconds after which a get writes its time to the block's file, for
-			      * the order of eviction after a crash; 0: 60 */
-	/* Most blocks of the store, those in flight included, PST_KV_BLOCKS_MIN to
-	 * PST_KV_BLOCKS_MAX: a bound on memory and on inodes.  A set evicts a block when the store
-	 * has that many.  The index takes at most 80 bytes of memory for each, or
-	 * PST_KV_INDEX_BYTES if spaces have quotas.  0: one for each 64 KiB of budget, at least
-	 * 65,536.  0 for a reader and for a remote root. */
+	uint32_t touch_s;    /* A get updates the time of a block's file if that time is older
+			      * than this, in seconds. The order of eviction after a crash
+			      * follows from these times. 0: 60. */
+	/* Most blocks of the store, those in flight included: PST_KV_BLOCKS_MIN to
+	 * PST_KV_BLOCKS_MAX.  Bounds the memory and the inodes that the store uses.  If the store
+	 * has that many blocks, a set evicts one.  The index takes at most 80 bytes of memory for
+	 * each, or PST_KV_INDEX_BYTES if spaces have quotas.  0: one for each 64 KiB of budget, at
+	 * least 65,536.  0 for a reader and for a remote root. */
 	uint64_t max_blocks;
 };
 
@@ -371,7 +373,8 @@ enum pst_kv_event_type {
 
 /* An event.  Fixed size. */
 struct pst_kv_event {
-	uint64_t nr;      /* number of the event in its queue, from 1; lost ones are left out */
+	uint64_t nr;      /* number of the event in its queue, from 1; lost events are numbered,
+			   * too */
 	const void *key;  /* valid until the next call with that queue */
 	uint64_t key_len; /* bytes of the key; 0 for PST_KV_DROPPED */
 	uint64_t len;     /* PST_KV_STORED: bytes of the block */
@@ -439,20 +442,20 @@ struct pst_kv_stat {
 	uint64_t used;        /* bytes of files, including those in flight; at most budget */
 	uint64_t blocks;      /* blocks in the index */
 	uint64_t index_bytes; /* memory of the index, including the history of evicted blocks */
-	uint64_t gets;        /* blocks that gets asked for */
-	uint64_t hits;        /* blocks that gets returned */
+	uint64_t gets;        /* blocks that PST_KV_GET asked for */
+	uint64_t hits;        /* blocks that PST_KV_GET returned */
 	uint64_t sets;        /* blocks that were stored */
 	uint64_t set_bytes;   /* bytes of the blocks that were stored */
 	uint64_t written;     /* bytes written to files for stored blocks */
-	uint64_t got_bytes;   /* bytes of the blocks that gets returned */
+	uint64_t got_bytes;   /* bytes of the blocks that PST_KV_GET returned */
 	uint64_t evicted;     /* blocks that were evicted */
 	uint64_t corrupt;     /* blocks that failed their check */
 	uint64_t timeouts;    /* blocks that ended with -ETIMEDOUT */
 	uint64_t errors;      /* blocks that ended with another error */
 	uint64_t no_room;     /* sets that ended with -ENOSPC */
-	uint64_t scanned;     /* blocks that open found in the directories */
-	uint64_t loaded;      /* blocks that open read from the index file */
-	uint64_t max_blocks;  /* most blocks of the store */
+	uint64_t scanned;     /* blocks that pst_kv_open() found in the directories */
+	uint64_t loaded;      /* blocks that pst_kv_open() read from the index file */
+	uint64_t max_blocks;  /* limit of blocks; see pst_kv_opts.max_blocks */
 	uint64_t removed;     /* blocks that were deleted or dropped */
 	uint64_t events_lost; /* events that did not fit into a queue, or whose key was not known */
 };

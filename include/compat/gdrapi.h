@@ -89,7 +89,7 @@ typedef enum gdr_mapping_type {
 
 typedef enum gdr_attr {
 	GDR_ATTR_USE_PERSISTENT_MAPPING = 1,      /* 1: a mapping stays after its memory is freed */
-	GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE = 2, /* 0: no */
+	GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE = 2, /* 0: GDR_PIN_FLAG_FORCE_PCIE is not supported */
 	GDR_ATTR_USING_DMA_BUF_MMAP = 3,          /* 0: each mapping chooses its back end */
 	GDR_ATTR_MAX = 4,
 } gdr_attr_t;
@@ -155,15 +155,15 @@ GDR_API int gdr_close(gdr_t g);
  * gdr_pin_buffer() - choose a range of GPU memory
  * @g:         as returned by gdr_open()
  * @addr:      device address, of any alignment
- * @size:      bytes, at least 1; any number
+ * @size:      bytes, at least 1; need not be a multiple of a page
  * @p2p_token: 0
  * @va_space:  0
  * @handle:    the buffer, to be ended with gdr_unpin_buffer()
  *
  * Clients often round a range to whole GPU pages.  If a range exceeds its allocation by less than a
- * page at an end, it is cut: info.va stays as requested, and bytes outside of the allocation are
- * not mapped.  A range of whole pages that could belong to one of several small allocations is
- * refused; pass the exact address and length instead.
+ * page at an end, the call cuts the range: info.va stays as requested, and bytes outside of the
+ * allocation are not mapped.  A range of whole pages that could belong to one of several small
+ * allocations is refused; pass the exact address and length instead.
  *
  * The memory must stay allocated until it is mapped.  Ranges may overlap.
  *

@@ -41,7 +41,7 @@
 extern "C" {
 #endif
 
-struct timespec; /* in strict C99, <time.h> does not declare it */
+struct timespec; /* strict C99's <time.h> does not declare this type */
 
 #define HF3FS_SUPER_MAGIC 0x8f3f5fff
 
@@ -60,7 +60,8 @@ struct hf3fs_iov {
 	char id[16];           /* UUID of the memory */
 	char mount_point[256]; /* mount point where the memory is published */
 	size_t size;           /* bytes */
-	size_t block_size;     /* no request may cross a multiple of this, bytes; 0: no limit */
+	size_t block_size;     /* bytes; no request may cross a multiple of this number; 0: no
+			        * limit */
 	int numa;              /* NUMA node of the pages; below 0: any */
 };
 
@@ -79,7 +80,7 @@ struct hf3fs_ior {
 /* A completion: 24 bytes. */
 struct hf3fs_cqe {
 	int32_t index;        /* as hf3fs_prep_io() returned it */
-	int32_t reserved;     /* 0 */
+	int32_t reserved;     /* always 0 */
 	int64_t result;       /* bytes moved, or -errno */
 	const void *userdata; /* as passed to hf3fs_prep_io() */
 };

@@ -51,7 +51,7 @@ enum runai_code {
 	RUNAI_STRATEGY_SET = 20,  /* never returned here */
 	RUNAI_STRATEGY_NONE = 21, /* never returned here */
 	RUNAI_READER = 22,        /* never returned here */
-	RUNAI_DEVICE_TYPE = 23,   /* neither host nor CUDA */
+	RUNAI_DEVICE_TYPE = 23,   /* the type of the device is neither host nor CUDA */
 	RUNAI_NO_DEVICES = 24,    /* this machine has no CUDA */
 	RUNAI_NO_DEVICE = 25,     /* no device has that ordinal */
 	RUNAI_DEVICE_MEMORY = 26, /* staging memory cannot be allocated */
@@ -68,14 +68,15 @@ struct runai_device {
 	int id;   /* CUDA's ordinal; ignored for the host */
 };
 
-/* Receives one file of a listing: its path, which begins with the given prefix, and its size. */
+/* Called for each file of a listing, with its path, which begins with the given prefix, and its
+ * size. */
 typedef void (*runai_list_fn)(const char *path, size_t size, void *user_data);
 
 /**
  * runai_file_streamer_start() - create a streamer
  * @ret_streamer: the streamer
  *
- * Starts no threads and opens no device: the first request does so.
+ * Starts no threads and opens no device: the first request does both.
  *
  * Return: 0; RUNAI_INVALID for NULL; RUNAI_FD_LIMIT, RUNAI_UNKNOWN without memory.
  */

@@ -28,7 +28,7 @@ extern "C" {
 
 struct pst_file_opts {
 	size_t sz;      /* sizeof(struct pst_file_opts) */
-	uint32_t mode;  /* mode of a new file; 0: 0666 & ~umask; 0 for pst_file_wrap() */
+	uint32_t mode;  /* mode of a new file; 0: 0666 & ~umask; must be 0 in pst_file_wrap() */
 	uint32_t flags; /* 0 */
 };
 

@@ -86,7 +86,7 @@ struct pst_io {
 	uint64_t file_off;    /* first byte in the file, if segs is NULL */
 	uint64_t mem_off;     /* first byte in mem, if segs is NULL */
 	uint64_t len;         /* bytes, if segs is NULL */
-	void *stream;         /* stream that orders the request with its other work, or NULL */
+	void *stream;         /* the device stream on which the request is ordered, or NULL */
 	uint64_t deadline_ns; /* 0: the queue's default; PST_NO_DEADLINE: none */
 	uint64_t user_data;   /* returned in the completion */
 	/* With PST_IO_VERIFY: the CRC-32C of each piece, in the order of the pieces.  Must stay
@@ -196,14 +196,14 @@ PST_API int64_t pst_write(struct pst_file *file, uint64_t file_off, struct pst_m
  *            first reason that was met.  user_data is the index of the first incomplete
  *            range (of the request that failed, if one did), or @nr
  *
- * Ranges in one allocation become one request, as do all host addresses.  The requests run in
- * parallel.  A range is short only if it reaches past the end of the file; the ranges after it
- * may or may not be read.
+ * Ranges in one allocation become one request.  All host addresses together become one, too.  The
+ * requests run in parallel.  A range is short only if it reaches past the end of the file; the
+ * ranges after it may or may not be read.
  *
- * Return: the number of bytes before the first gap, in the order of @vecs; or -errno of the
- * first range that failed, as pst_read(), and ret_done->prefix bytes are valid.  If ranges are
- * refused before anything moves, the errno is that of one of them.  -EINVAL or -E2BIG for
- * invalid options.
+ * Return: the number of bytes before the first gap, in the order of @vecs; or -errno of the first
+ * range that failed, as pst_read(), and ret_done->prefix bytes are valid.  If ranges are refused
+ * before anything moves, the errno is that of any refused range.  -EINVAL or -E2BIG for invalid
+ * options.
  */
 PST_API int64_t pst_readv(struct pst_file *file, const struct pst_vec *vecs, unsigned nr,
 			  const struct pst_call_opts *opts, struct pst_done *ret_done);

@@ -54,9 +54,11 @@ enum pst_path {
 enum pst_why {
 	PST_WHY_NONE = 0,         /* the wanted path was used */
 	PST_WHY_NO_DEVICE = 1,    /* this machine lacks the path's accelerator */
-	PST_WHY_NO_DIRECT = 2,    /* no O_DIRECT on this file; detail: errno, ERANGE if alignment
-				    * of memory > 4 KiB or of offsets > 64 KiB, or 0 */
-	PST_WHY_UNALIGNED = 3,    /* offset, length or address; detail: alignment, bytes */
+	PST_WHY_NO_DIRECT = 2,    /* no O_DIRECT on this file; detail: 0 or an errno; ERANGE:
+				   * O_DIRECT needs an alignment above 4 KiB in memory or 64 KiB
+				   * in the file */
+	PST_WHY_UNALIGNED = 3,    /* an offset, length or address is unaligned; detail: bytes of
+				   * the needed alignment */
 	PST_WHY_NOT_RESIDENT = 4, /* some bytes were not in the page cache */
 	PST_WHY_MEMLOCK = 5,      /* memory could not be pinned; detail: errno */
 	PST_WHY_NO_URING = 6,     /* io_uring cannot be used; detail: errno */
@@ -68,7 +70,8 @@ enum pst_why {
 	PST_WHY_NOT_STABLE = 11,   /* the path needs a file opened with PST_FILE_STABLE */
 	PST_WHY_DIRECT_ERROR = 12, /* O_DIRECT failed on this file; detail: errno */
 	PST_WHY_NO_WINDOW = 13,    /* no window on this memory; detail: errno */
-	PST_WHY_NO_GDS = 14,       /* cuFile was not used; detail: errno, EAGAIN: not yet */
+	PST_WHY_NO_GDS = 14,       /* cuFile was not used; detail: errno; EAGAIN: it is not ready
+				    * yet */
 	PST_WHY_MIXED = 15,        /* other writes of the file use the page cache now */
 	PST_WHY_NO_P2P = 16,       /* the disk cannot reach the device's memory; detail: errno */
 	PST_WHY_NO_RDMA = 17,      /* RDMA did not reach a peer's memory; detail: errno */

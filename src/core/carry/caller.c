@@ -28,7 +28,7 @@ static char *piece_addr(struct req *r, struct piece *p, struct hold **ret_hold)
 	return path_ops_of(req_plan(r)->dev)->reach(r, p, ret_hold);
 }
 
-/* Return the length of the next part of a piece of len bytes at off.  A long piece is cut at block
+/* Return how many of the len bytes at off the next part takes.  A long piece is cut at block
  * boundaries of the file. */
 static uint64_t part_len(const struct req *r, uint64_t off, uint64_t len)
 {
@@ -169,8 +169,9 @@ static struct part *part_edge(struct part *of)
 
 /*
  * Return true if the part may start now.  This thread copies bytes from the page cache when the I/O
- * context is flushed, and checks no deadlines or cancellations during the copy.  So it copies one
- * bounded part at a time: a small one in pst_queue_submit(), the others in pst_queue_reap().
+ * context is flushed, and checks no deadlines or cancellations during the copy.  To limit the
+ * delay, the thread copies one bounded part at a time: a small one in pst_queue_submit(), the
+ * others in pst_queue_reap().
  */
 static bool may_copy(const struct part *p)
 {
@@ -232,16 +233,15 @@ static bool start_next(struct req *r)
 	p->len = part_len(r, pc.file_off, pc.len);
 	p->pos = pc.pos;
 	p->off = pc.file_off;
-	/* Use only the first hop.  If the engine is the fallback, a window serves only reads from
-	 * the page cache.  If a hop reaches the device by itself, other hops cannot reach the
-	 * device. */
+	/* If the engine can move the request instead (restage), use only the first hop: a window is
+	 * then only for bytes in the page cache, and no other hop reaches a device by itself. */
 	if (unlikely(req_plan(r)->restage) &&
 	    (r->io.op == PST_OP_READ || path_is_hop(req_plan(r)->dev)))
 		p->out = (uint8_t)~1u;
 	return start_part(r, p);
 }
 
-/* start_next() for the usual request of one part. */
+/* Start the only part of a usual request; does the work of start_next(). */
 static bool start_only(struct req *r)
 {
 	const struct pst_seg *s = r->cur.segs;
@@ -254,15 +254,15 @@ static bool start_only(struct req *r)
 	return start_part(r, p);
 }
 
-/* Put the request on q->started: other requests go first, or no part is free now. */
+/* Put the request on q->started, because other requests go first or no part is free now. */
 static void go_on_later(struct req *r)
 {
 	if (list_empty(&r->waits))
 		list_add_tail(&r->q->started, &r->waits);
 }
 
-/* Give the whole request to the engine, because some bytes were not moved; or to the CPU, if the
- * engine cannot stage the memory.  None of the request's parts is in flight. */
+/* Move the whole request again, because some bytes were not moved: by the engine, or by the CPU if
+ * the engine cannot stage the memory.  None of the request's parts is in flight. */
 static void restage(struct req *r)
 {
 	int err = 0;

@@ -102,14 +102,13 @@ static int prep_stream(const struct pst_io *io, struct share *share)
 	bool wait = io->flags & PST_IO_STREAM_WAIT;
 	int err;
 
-	NO_CANCEL(); /* pst_queue_prep() itself has no NO_CANCEL() */
+	NO_CANCEL(); /* pst_queue_prep() does not disable thread cancellation */
 	err = mem_stream_check(a, io->stream, wait);
 	if (err < 0)
 		return err;
 	if (wait)
 		return feed_prepare(share);
-	/* Ignore an error: without the clock, requests are only late while the driver blocks
-	 * workers. */
+	/* Ignore an error: the clock only keeps deadlines while the driver blocks workers. */
 	(void)engine_clock(share->engine);
 	return 0;
 }

@@ -29,16 +29,16 @@ struct check {
 	uint64_t nr_ended; /* pieces whose checksums were compared or combined */
 	uint32_t crc;      /* checksum of all bytes so far */
 
-	/* Runs of bytes that a write staged (crcs of req_engine()): their checksums are
-	 * compared. */
+	/* The checksums of runs are compared. A run is a contiguous range of bytes that a write
+	 * staged; req_engine()->crcs has its checksum. */
 	bool compares; /* the request has runs of staged bytes */
 	bool differs;  /* one of the runs differs from the memory */
-	unsigned cut;  /* index of the first run that does not end before the cursor */
+	unsigned cut;  /* index of the first run that ends after the cursor */
 	unsigned run;  /* index of the run that is being compared */
 	uint32_t run_crc;
 	uint64_t run_len; /* bytes of the run that run_crc covers */
 
-	unsigned nr; /* ranges under way, one for each piece */
+	unsigned nr; /* ranges whose checksums are being computed, one for each piece */
 	struct mem_range v[MEM_RANGES];
 	bool staged[MEM_RANGES]; /* the range lies in a run */
 	uint32_t want[MEM_RANGES];
@@ -123,8 +123,8 @@ static bool check_cut(struct check *c, struct piece *p)
 	return true;
 }
 
-/* Add a range to the checksum of its run.  At the run's end, compare the checksum with that of the
- * staged bytes: did the write take these bytes out of the device's memory? */
+/* Add a range to the checksum of its run.  At the run's end, compare the sum with that of the
+ * staged bytes: if they differ, the write took other bytes out of the device's memory. */
 static void check_run(struct check *c, uint32_t crc, uint64_t len)
 {
 	const struct crc_range *v = &req_engine(c->req)->crcs[c->run];
@@ -239,8 +239,8 @@ static unsigned check_ranges(struct worker *w)
 		len += p.len;
 		cursor_skip(&c->at, p.len);
 	}
-	/* The file ends in this piece.  A checksum of all bytes covers those bytes of the piece
-	 * that arrived. */
+	/* The file ends in this piece.  Without PST_IO_VERIFY, the checksum covers the bytes of the
+	 * piece that arrived. */
 	if (!r->stop && !c->nr && !(r->io.flags & PST_IO_VERIFY) && cursor_peek(&c->at, &p) &&
 	    p.pos < r->res.limit) {
 		c->v[c->nr++] = (struct mem_range){ .alloc = m->region->alloc,

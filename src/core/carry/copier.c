@@ -56,7 +56,7 @@ struct next {
 };
 
 /* Return true if the job may join the batch.  A job that must be alone joins only an empty batch.
- * A batch has only jobs with lists, or only jobs without. */
+ * A batch never mixes jobs that have a list of copies with jobs that have none. */
 static bool copier_fits(const struct next *n, const struct job *j)
 {
 	if (list_empty(&n->jobs))

@@ -66,7 +66,7 @@ static int start_workers(struct engine *e)
 	return e->begin_err ? err_set(-e->begin_err, "%s", e->begin_text) : 0;
 }
 
-/* Do what is due for requests with streams.  Called by the clock. */
+/* Handle the deadlines of requests with streams.  Called by the clock. */
 static void engine_ring(struct alarm *a)
 {
 	struct engine *e = container_of(a, struct engine, alarm);
@@ -86,12 +86,13 @@ static int engine_start(struct engine *e)
 	uint64_t start = now_ns(), has_stream, proven;
 	int r;
 
-	e->nr_clogged = e->nr_usual; /* a worker counts as clogged until it is ready (it may never
-				      * be) */
+	e->nr_clogged = e->nr_usual; /* count every worker as clogged until it is ready, which
+				      * may never happen */
 	e->slot_size = engine_slot_size();
 	e->slot_bytes = e->slot_size + (e->ops->sgl_write ? MEM_SGL_BYTES : 0);
 	e->look = UINT64_MAX;
-	mutex_init_brief(&e->lock); /* brief, because many woken workers want this lock at once */
+	mutex_init_brief(&e->lock); /* waiters spin first, because many woken workers want this
+				     * lock at once */
 	(void)pthread_cond_init(&e->has_begun, NULL);
 	(void)pthread_cond_init(&e->built, NULL);
 	list_init(&e->active);
@@ -243,7 +244,7 @@ static int share_get(struct pst_queue *q, const struct mem_ops *ops, unsigned de
 	struct engine *e;
 	int r, ring_err = 0;
 
-	NO_CANCEL(); /* pst_queue_prep() itself has no NO_CANCEL() */
+	NO_CANCEL(); /* pst_queue_prep() does not disable thread cancellation */
 	r = engine_get(ops, device, q->backend, &e);
 	if (io_backend_is_refused(q->backend, r)) {
 		log_info("no rings for an engine, threads instead: %s", err_text());
@@ -260,8 +261,8 @@ static int share_get(struct pst_queue *q, const struct mem_ops *ops, unsigned de
 	return r;
 }
 
-/* Find the queue's share of the device's engine.  If current is true, the engine of the device's
- * current life; else an engine of a life that a reset has ended. */
+/* Find the queue's share of the device's engine.  A reset of a device begins a new life: if current
+ * is true, find the engine of the current life, else one of an earlier life. */
 static struct share *share_find(struct pst_queue *q, const struct mem_ops *ops, unsigned device,
 				bool current)
 {

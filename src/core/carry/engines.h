@@ -5,8 +5,8 @@
 
 #include "core/sched/share.h"
 
-/* Return the address of the share's ring_err: 0, or the positive errno because of which threads
- * replaced the engine's io_uring. */
+/* Return the address of the share's ring_err: 0, or the positive errno that made threads replace
+ * the engine's io_uring. */
 const _Atomic int *share_ring_err(const struct share *s);
 
 /* Return the queue's share of the device's engine, created at the first request.  Errors have a

@@ -22,9 +22,9 @@
 #include "core/sched/share.h"
 #include "core/sched/turns.h"
 
-#define SPIN_NS 60000u /* ns after sending a copy during which the thread spins for it */
-/* After SPIN_NS, the time since a copy was sent is divided by this to get the pause between two
- * polls. */
+#define SPIN_NS 60000u /* ns to spin for a copy after it was sent */
+/* After SPIN_NS, the pause between two polls is the time since the copy was sent, divided by
+ * this. */
 #define POLL_PART 16u
 #define POLL_MIN_NS 20000u  /* shortest pause, ns */
 #define POLL_MAX_NS 500000u /* longest pause, ns */
@@ -45,8 +45,8 @@ static uint64_t feeder_poll_wait(const struct worker *w)
 	return MIN(MAX(age / POLL_PART, (uint64_t)POLL_MIN_NS), (uint64_t)POLL_MAX_NS);
 }
 
-/* Prepare to sleep: from here on a read that needs a thread writes efd, and the next look finds
- * earlier reads.  Return false if the engine ends. */
+/* Prepare to sleep: a read that needs a thread from now on writes efd.  The caller must look once
+ * more for earlier reads.  Return false if the engine ends. */
 static bool sleep_begin(struct worker *w)
 {
 	struct engine *e = w->engine;

@@ -5,8 +5,7 @@
 
 #include "core/sched/engine.h"
 
-/* Create the slots, threads and clock that reads need for which a stream waits.  Return 0 or
- * -errno. */
+/* Create the slots, threads and clock for reads that a stream waits for.  Return 0 or -errno. */
 int feed_prepare(struct share *s);
 /* End the feeders of an engine. */
 void feeders_done(struct engine *e);

@@ -25,10 +25,10 @@
 #include "core/ways/source.h"
 #include "core/ways/way.h"
 
-/* With this many reads in a job, the I/O context is cheaper than system calls. */
+/* From this many reads in a job on, the I/O context is cheaper than system calls. */
 #define READS_MANY 4u
-#define READS_OWN 16u  /* with this many reads in a job, a private descriptor is cheaper */
-#define MANY_SPANS 16u /* with this many spans, a worker makes a list of the job's copies */
+#define READS_OWN 16u  /* from this many reads in a job on, a private descriptor is cheaper */
+#define MANY_SPANS 16u /* from this many spans on, a worker makes a list of the job's copies */
 
 static void job_reason(struct job *j, uint32_t why, int detail)
 {
@@ -222,9 +222,9 @@ static void job_feed(struct job *j)
 }
 
 /*
- * Give a read whose bytes the device can reach to the copier.  If there are many copies, the worker
- * writes their list, in parallel with other workers.  If the device reads no lists, the worker
- * starts them on its own stream.
+ * Pass a read on, now that the device can reach its bytes.  Usually the copier takes it.  If there
+ * are many copies, the worker first writes their list, in parallel with other workers; if the
+ * device reads no lists, the worker starts these copies on its own stream.
  */
 static void job_filled(struct job *j)
 {
@@ -340,7 +340,7 @@ static _inline_ void job_files(struct worker *w, struct job *j)
 	}
 }
 
-/* Tell the source that all bytes of the job were staged, so that it can offer them at the next
+/* Tell the source that all bytes of the job were staged: the source may offer them to the next
  * read. */
 static void job_seen(const struct job *j)
 {

@@ -21,7 +21,7 @@
 #include "core/ways/way.h"
 #include "window/copy.h"
 
-#define MANY 4u       /* with this many reads, the I/O context is cheaper than system calls */
+#define MANY 4u       /* from this many reads on, the I/O context is cheaper than system calls */
 #define BATCH 32u     /* most operations in the I/O context at a time */
 #define LATE_NS 50000 /* ns to wait for an operation that has not ended */
 
@@ -87,8 +87,8 @@ static uint32_t read_into_device(struct pst_queue *q, const struct pst_io *io,
 {
 	uint32_t path = 0;
 
-	/* Opening a window, or a vendor's library, may reach a cancellation point, and
-	 * pst_queue_try() itself has no NO_CANCEL(). */
+	/* Opening a window or a vendor's library may reach a cancellation point, and
+	 * pst_queue_try() does not disable cancellation. */
 	NO_CANCEL();
 	if (plan->pieces)
 		return 0;
@@ -132,7 +132,7 @@ static _noinline_ bool try_beneath(struct pst_queue *q, const struct pst_io *io,
 	struct pst_io below = *io;
 	bool done;
 
-	NO_CANCEL(); /* pst_queue_try() itself has no NO_CANCEL() */
+	NO_CANCEL(); /* pst_queue_try() does not disable thread cancellation */
 	if (lower_look(io->file, io->op, &below.file) < 0) {
 		not_moved(io, ret);
 		return false;
@@ -205,7 +205,7 @@ static unsigned try_batch(struct pst_queue *q, const struct pst_io *ios, unsigne
 	uint8_t of[BATCH];
 	unsigned n = 0, good = 0;
 
-	NO_CANCEL(); /* pst_queue_try() itself has no NO_CANCEL() */
+	NO_CANCEL(); /* pst_queue_try() does not disable thread cancellation */
 	for (unsigned i = 0; i < nr; i++) {
 		const struct pst_io *io = &ios[i];
 		bool same = plan && io->policy == ios[of[0]].policy;

@@ -25,12 +25,12 @@
 #define SPIN_MAX MIB(1) /* most bytes of a copy for which spinning pays */
 /* ns to spin, counted from the start of a copy; longer than a short copy takes. */
 #define SPIN_NS 60000u
-#define SPIN_COLD KIB(256) /* bytes; SPIN_MAX for copies of bytes that are in no CPU's cache */
+#define SPIN_COLD KIB(256) /* replaces SPIN_MAX for bytes that are in no CPU's cache */
 #define SLOW 16u           /* bytes that even a slow device copies per ns */
 #define POLL_NS 20000u     /* ns between two polls if no event reports an end */
 /* If a copy is late, the pause is its lateness divided by this, at most PAUSE_NS. */
 #define LATE_PART 16u
-#define ENOUGH 4u /* this many awake workers poll the copier's batches often enough */
+#define ENOUGH 4u /* with this many awake workers, the copier's batches are polled often enough */
 /* Pause, in ns, of a worker that only watches batches while ENOUGH other workers are awake. */
 #define WATCH_NS 100000u
 #define SPARE_NS 10000000u /* ns after which a spare worker checks whether the others hang */
@@ -81,9 +81,9 @@ static bool enough_are_awake(const struct engine *e)
 	return nr >= ENOUGH;
 }
 
-/* Return true if spinning is worthwhile.  While a worker sleeps, the device copies bytes in that
- * CPU's cache more slowly, but not bytes that a disk wrote to memory.  So for bytes from a disk,
- * spin only if they are few. */
+/* Return true if spinning is worthwhile.  While a CPU sleeps, the device copies bytes in that CPU's
+ * cache more slowly.  Bytes that a disk wrote to memory are in no cache, so spin for them only if
+ * they are few. */
 static bool worth_spinning(const struct worker *w, bool watches)
 {
 	const struct copier *c = &w->engine->copier;
@@ -120,7 +120,7 @@ static bool spin_for_batch(struct worker *w, bool watches)
 	return false;
 }
 
-/* Return the ns until the worker must check e->look's conditions, for which no event wakes it;
+/* Return the ns until e->look, when the worker must check conditions that cause no event;
  * UINT64_MAX: never. */
 static uint64_t look_wait(struct engine *e)
 {
@@ -198,9 +198,9 @@ static void worker_sleep(struct worker *w, bool watches)
 }
 
 /*
- * Prepare to sleep: from here on a new request writes efd, and the next look finds earlier ones.
- * If the copier has batches, one sleeping worker waits for them (*ret_watches).  Return false if
- * the engine ends.
+ * Prepare to sleep: a new request from now on writes efd.  The caller must look once more for
+ * earlier requests.  If the copier has batches, one sleeping worker waits for them (*ret_watches).
+ * Return false if the engine ends.
  */
 static bool worker_sleep_begin(struct worker *w, bool *ret_watches)
 {
@@ -269,7 +269,7 @@ static bool worker_begin(struct worker *w)
 
 /* --------------------------------------------------------------- progress */
 
-/* Plan later requests for threads, because threads have replaced a worker's io_uring. */
+/* Threads have replaced a worker's io_uring: plan later requests accordingly. */
 static _cold_ void ring_lost(struct worker *w)
 {
 	int none = 0;

@@ -34,8 +34,8 @@ static inline void release(struct req *r)
 		use_put(r->q, TAKE_PTR(r->file_use));
 }
 
-/* A write completed: let the syncs that waited for it start.  They do not start here, because the
- * caller may be iterating over q->inflight. */
+/* Let syncs start that waited for a completed write.  They are not started here, because the caller
+ * may be iterating over q->inflight. */
 static void writes_done(struct pst_queue *q, uint64_t seq)
 {
 	struct list *e, *n;

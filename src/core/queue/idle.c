@@ -69,7 +69,8 @@ static void end_expired(struct work *w)
 
 static void ring(struct alarm *a)
 {
-	/* If no thread can start, the queues stay until the next call that frees idle queues. */
+	/* Ignore an error: if no thread can start, the queues stay until the next call that frees
+	 * idle queues. */
 	(void)a;
 	(void)work_queue(&idle.end, WORK_LOW);
 }

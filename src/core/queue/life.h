@@ -40,7 +40,8 @@ enum req_event {
 };
 
 /* Actions of a step, in the order in which they run. */
-#define LIFE_LATE (1u << 3)     /* transfers that were in flight after the completion have ended */
+/* clear BUSY: the operations that outlived the completion have ended */
+#define LIFE_LATE (1u << 3)
 #define LIFE_COMPLETE (1u << 0) /* put the completion into the list that pst_queue_reap() reads */
 #define LIFE_RELEASE (1u << 1)  /* release memory and file */
 #define LIFE_FREE (1u << 2)     /* put the request on q->free */

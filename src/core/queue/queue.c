@@ -77,7 +77,7 @@ static inline void req_start(struct req *r)
 	r->ops->start(r);
 }
 
-/* Plan later requests for threads, because threads have replaced the queue's io_uring. */
+/* Threads have replaced the queue's io_uring: plan later requests accordingly. */
 static _cold_ void queue_ring_lost(struct pst_queue *q)
 {
 	q->backend_reason = PST_WHY_NO_URING;

@@ -81,7 +81,7 @@ struct req {
 
 	struct list link;  /* on the list of the request's state, see life.h */
 	struct list waits; /* on q->held or q->started, or on no list */
-	struct req *next;  /* next on q->finished; before, next on the fresh list of a share */
+	struct req *next;  /* next on q->finished or, earlier, on the fresh list of a share */
 	enum req_state state;
 	struct use *mem_use, *file_use;
 	struct pst_file *upper; /* the file that the program named, if io.file is its lower file

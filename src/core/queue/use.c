@@ -96,7 +96,7 @@ void use_drop(struct pst_queue *q, struct use *u)
 		q->last_file = NULL;
 	if (q->last_lower == u)
 		q->last_lower = NULL;
-	ways_forget(q); /* the plan names its file by address, which another may get */
+	ways_forget(q); /* the plan identifies its file by address, which another file may get */
 	/* Dropping the last reference closes a file or frees memory, so no lock is held. */
 	u->next = q->dropped;
 	q->dropped = u;
@@ -122,7 +122,7 @@ void use_end(struct use *dropped)
 {
 	struct use *next, *hang = NULL;
 
-	NO_CANCEL(); /* pst_queue_prep() itself has no NO_CANCEL() */
+	NO_CANCEL(); /* pst_queue_prep() does not disable thread cancellation */
 	for (struct use *u = dropped; u; u = next) {
 		next = u->next;
 		if (!object_unref(u->obj)) {

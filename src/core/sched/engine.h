@@ -44,7 +44,7 @@
 #define FEEDERS 4u          /* threads for reads that a stream waits for */
 #define SHARED_MIN KIB(256) /* a longer read is divided among workers: engine_part() */
 #define PART_MIN KIB(128)   /* least bytes of a job of a divided read */
-#define PART_COLD KIB(512)  /* PART_MIN while reads wait for a disk, bytes */
+#define PART_COLD KIB(512)  /* replaces PART_MIN while reads wait for a disk, bytes */
 /* Bytes from which a piece that needs no slot waits, so that one batch copies several such
  * pieces. */
 #define LONG_PIECE KIB(256)
@@ -203,8 +203,8 @@ struct pool {
 	uint64_t not_before; /* CLOCK_MONOTONIC ns; do not try to grow earlier */
 	struct work work;    /* grows the pool, and frees surplus arenas */
 
-	/* Slots only for reads that a stream waits for.  The holder of any other slot may have to
-	 * wait for that stream.  Under the engine's lock. */
+	/* Slots only for reads that a stream waits for, because the holder of any other slot may
+	 * have to wait for that stream.  Under the engine's lock. */
 	struct list feed_arenas;
 	struct job *feed_free;
 	unsigned nr_feed;
@@ -247,8 +247,8 @@ struct engine {
 		        * begins another life */
 	int node;      /* NUMA node of the device, -1 if unknown */
 	const struct io_backend *backend;
-	_Atomic int ring_err; /* 0, or the positive errno because of which threads replaced a
-			       * worker's io_uring */
+	_Atomic int ring_err; /* 0, or the positive errno that made threads replace a worker's
+			       * io_uring */
 	unsigned refs;        /* number of shares; under the engines' lock */
 	bool starts;          /* a thread is creating the engine; under the engines' lock */
 
@@ -332,8 +332,8 @@ struct engine {
 };
 
 /*
- * Return true if reads wait for a disk.  Then only as many workers take jobs as are kept busy, the
- * first ones.  If every worker had a few jobs, a disk that completes many reads at once would wake
+ * Return true if reads wait for a disk.  Then only the first workers take jobs, as many as the disk
+ * keeps busy.  If every worker had a few jobs, a disk that completes many reads at once would wake
  * them all, and they would contend for the engine's lock.
  */
 static inline bool engine_waits_for_disk(const struct engine *e)

@@ -14,8 +14,8 @@
 #define EVEN_MAX KIB(64) /* bytes of the longest piece that counts as small */
 #define SMALL_PIECE KIB(64)
 #define SCATTERED_PIECES 64u
-/* Short jobs are used from this number of workers on: one worker is slower with short jobs,
- * fourteen are faster. */
+/* Least number of workers with which jobs are short: one worker is slower with short jobs, fourteen
+ * are faster. */
 #define SCATTERED_WORKERS 8u
 /* Pieces in each of the first and last jobs of a request with scattered pieces. */
 #define EDGE_PIECES 32u

@@ -20,8 +20,8 @@ static inline uint64_t req_block(const struct req *r)
  * same time.
  */
 uint64_t engine_part(const struct req *r);
-/* Return the bytes of the next piece that a job takes without its slot, if they are more than a
- * slot holds; else 0. */
+/* If the next piece is copied without a slot and is longer than a slot, return how many of its
+ * bytes one job takes; else 0. */
 uint64_t engine_part_beyond_slot(const struct req *r);
 /* Return how many pieces of the request fit into a slot, or 0 if pieces differ in length or are
  * long. */

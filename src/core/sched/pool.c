@@ -379,8 +379,8 @@ static int feed_grow(struct engine *e)
 	return 0;
 }
 
-/* Return true if slots for feeds have FEED_BYTES, and slots of FEED_BYTES / 2 or more are not held
- * by hanging reads.  Under the engine's lock. */
+/* Return true if there are FEED_BYTES of slots for feeds, and hanging reads leave at least
+ * FEED_BYTES / 2 of them.  Under the engine's lock. */
 static bool feed_has_enough(const struct engine *e)
 {
 	unsigned want = (unsigned)(FEED_BYTES / e->slot_size);
@@ -543,7 +543,7 @@ static bool pool_ask(struct pool *p)
 
 /* ------------------------------------------------------------------- slots */
 
-/* Return true if a share that uses its reserved slots may take another slot. */
+/* Return true if a share that uses all of its reserved slots may take another slot. */
 static bool may_borrow(struct engine *e)
 {
 	struct pool *p = &e->pool;

@@ -67,7 +67,7 @@ static inline struct engine_queue *queue_engine(const struct pst_queue *q)
 struct share {
 	struct list link; /* on the list of the share's queue */
 	struct engine *engine;
-	/* 0, or the positive errno because of which the engine has no io_uring */
+	/* 0, or the positive errno that made threads replace the engine's io_uring */
 	_Atomic int ring_err;
 	/* The engine's lock covers the members below, except fresh and fresh_end. */
 	unsigned nr_slots;          /* slots that the queue's jobs use */
@@ -76,8 +76,8 @@ struct share {
 	uint64_t disk_bytes[DISKS]; /* the queue's part of engine->disks[].bytes */
 	struct list parked[DISKS];  /* requests that wait until their disk has less to read */
 	struct list parking;        /* on the engine's list of shares with parked requests */
-	uint64_t less_since;        /* CLOCK_MONOTONIC ns since when the queue has less than its
-				     * part of the jobs at the copier; 0: it has its part */
+	uint64_t less_since;        /* CLOCK_MONOTONIC ns at which the queue fell below its part
+				     * of the jobs at the copier; 0: the queue has its part */
 	struct req *fresh; /* list of requests of the current pst_queue_submit() that the engine did
 			    * not get yet */
 	struct req **fresh_end;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Scheduling: requests of all queues take turns on an engine's workers, one job each time.
+ * Scheduling: requests of all queues take turns on an engine's workers, one job per turn.
  *
  * The number of slots limits the number of jobs (pool.c).  Each queue has SLOT_RESERVED reserved
  * slots, and borrows slots that no other queue has reserved.  So a queue whose file hangs keeps its
@@ -120,8 +120,7 @@ static struct job *take_job(struct worker *w, struct req *r)
 	j->lost = false;
 	list_init(&j->of_lost);
 	w->nr_jobs++;
-	w->sleeping = false; /* sleeping is true if the worker looked for the last time before a
-			      * sleep */
+	w->sleeping = false; /* true until here if this was the worker's last look before a sleep */
 	job_build(j);
 	if (j->claimed)
 		atomic_fetch_add(&req_engine(r)->nr_building, 1);

@@ -16,17 +16,16 @@ void engine_job_done(struct job *j);
 /* End all jobs of a list.  The worker calls engine_next() before it sleeps. */
 void engine_jobs_done(struct worker *w, struct list *jobs);
 
-/* Hand over a job whose bytes are in its slot, or can be reached by the device: the worker alone
- * copies it (own), or the copier does.  Return 0, or the -errno with which the request was
- * stopped. */
+/* Hand over a job whose bytes are in its slot, or can be reached by the device.  If own is true,
+ * the worker copies the job alone, else the copier does.  Return 0, or the -errno with which the
+ * request was stopped. */
 int engine_job_filled(struct job *j, bool own);
 
 /* engine_next() for a feeder: return the next job of a read that a stream waits for, or NULL. */
 struct job *engine_next_fed(struct worker *w);
 
-/* Let the stream move the bytes of a job, whose slot and list of copies are filled; the job
- * belongs to a read that a stream waits for.  Return 0, or the -errno with which the request was
- * stopped. */
+/* For a read that a stream waits for: let the stream move the bytes of a job, whose slot and list
+ * of copies are filled.  Return 0, or the -errno with which the request was stopped. */
 int engine_job_sent(struct job *j);
 
 /* Make w the worker of the job. */

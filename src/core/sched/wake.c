@@ -15,12 +15,12 @@
 #define COLD_PARTS 4u /* a job with this many reads counts as COLD_ROW jobs */
 #define COLD_MOST 48u /* a worker with this many jobs is full */
 
-#define CLOGGED 128u /* operations in flight from which on a worker is clogged */
+#define CLOGGED 128u /* a worker with this many operations in flight is clogged */
 
 #define BEHIND_NS 300000u /* ns of device backlog that make one worker unnecessary */
 #define BEHIND_MIN MIB(4) /* drop no worker while fewer bytes wait for the device */
 #define LESS_NS 20000000u /* ns that a queue may have less than its part, see has_part() */
-#define WINDOW MIB(16)    /* bytes of jobs between two computations of nr_needed: some batches */
+#define WINDOW MIB(16)    /* bytes of jobs between two computations of nr_needed: a few batches */
 
 static unsigned wake_place(const struct worker *w)
 {
@@ -47,7 +47,7 @@ static unsigned nr_now(const struct engine *e)
 
 /*
  * Return true if the queue has about its part of the jobs at the copier, or had it less than
- * LESS_NS ago.  Queues take turns, so each queue has no jobs there for a few milliseconds.
+ * LESS_NS ago.  Queues take turns, so each is without jobs there for some milliseconds at a time.
  */
 static bool has_part(struct share *s)
 {
@@ -65,9 +65,10 @@ static bool has_part(struct share *s)
 }
 
 /*
- * Return how many workers, from the first on, may take the request's jobs.  Small scattered pieces
- * wait for memory, so all workers may.  If the request's queue has less than its part at the
- * copier, all usual workers may, because its jobs do not wait for the device.
+ * Return how many workers, from the first on, may take the request's jobs.  All workers may take
+ * jobs of small scattered pieces, because these wait for memory.  All usual workers may if the
+ * request's queue has less than its part at the copier, because its jobs do not wait for the
+ * device.
  */
 static unsigned nr_for(const struct engine *e, const struct req *r)
 {
@@ -116,7 +117,7 @@ static void count_needed(struct engine *e, uint64_t len)
 		window_end(e);
 }
 
-/* Return the sum of the jobs of all usual workers when each has enough. */
+/* Return how many jobs all usual workers have together when each has enough. */
 static unsigned all_jobs(const struct engine *e)
 {
 	return e->nr_usual * e->worker_jobs;
@@ -218,7 +219,8 @@ void engine_wake_one(struct engine *e)
 void engine_wake(struct engine *e, const struct req *r, unsigned nr)
 {
 	if (engine_waits_for_disk(e))
-		nr = MIN(nr, 1u); /* the woken worker wakes another worker if it is busy or full */
+		nr = MIN(nr, 1u); /* one is enough: the woken worker, if busy or full, wakes
+				   * another one */
 	for (unsigned i = 0; i < e->nr_workers && i < nr; i++)
 		wake_one(e, r);
 }

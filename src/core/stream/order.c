@@ -50,8 +50,8 @@ struct order {
 	unsigned live;       /* requests that are not returned yet; 0: no query is needed */
 	int state;           /* 0: not reached; 1: reached; -errno: will never be reached */
 	bool asked;          /* a worker is querying; the stream's context is in use */
-	bool slow;           /* the query takes longer than ASKED_MAX_NS, so stopped requests do not
-			      * wait for it */
+	bool slow;           /* the query takes longer than ASKED_MAX_NS, so stopped requests do
+			      * not wait for its end */
 	struct list leaving; /* requests to be returned after the query */
 };
 

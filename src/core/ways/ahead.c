@@ -110,15 +110,15 @@ static bool ahead_is_busy(const struct req *r)
 		       SMALL_ALL;
 }
 
-/* Return for how many more reads the disk counts as busy.  Between two batches few reads are in
- * flight. */
+/* Return for how many more reads the disk still counts as busy, because few reads are in flight
+ * between two batches. */
 static int ahead_hold(const struct req *r)
 {
 	return (int)(r->tell ? MIN(SMALL_ALL / r->total, HOLD_MAX) : AHEAD_MAX / r->total);
 }
 
-/* Return how many consecutive reads, this one included, are needed to use read-ahead.  More are
- * needed if many are in flight, because these may be one growing batch. */
+/* Return how many consecutive reads, this one included, are needed to use read-ahead.  If many
+ * reads are in flight, require more, because these may be one growing batch. */
 static int long_enough(const struct req *r)
 {
 	return AHEAD_MIN + (own(r) > AHEAD_MAX ? (int)r->q->nr_inflight : 0);

@@ -65,8 +65,8 @@ bool cached_worth(const struct req *r, uint64_t off, uint64_t len)
 
 	if ((file->caps & FILE_RESIDENT) || w.hits >= WARM_SURE)
 		return true;
-	/* Try NOWAIT at once: that it may start read-ahead does no harm here.  But ask first if the
-	 * file system may hang. */
+	/* Try NOWAIT without asking first: such a read may start read-ahead, which does no harm
+	 * here.  Ask first only if the file system may hang. */
 	if (req_plan(r)->ahead && (file->caps & (FILE_NOWAIT | FILE_MAY_HANG)) == FILE_NOWAIT)
 		return true;
 	/* Never skip the call for many bytes: it is cheap compared with copying them, and the page

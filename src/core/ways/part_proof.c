@@ -18,7 +18,8 @@
 #include "core/ways/trial.h"
 #include "core/ways/way.h"
 
-/* Most bytes that other parts of a request compare while a proof is in flight. */
+/* Most bytes that each part of a request except its first one compares while a proof is in
+ * flight. */
 #define PROOF_MORE KIB(64)
 
 struct part_proof {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * PEER: memory of another process, which is mapped into this one.  The file hop of pst_peer_open().
+ * PEER: memory of another process, which is mapped into this one.  PEER is the file hop of files
+ * from pst_peer_open().
  *
  * If both sides are device memory of one kind, the file is a source (source.h): the device copies
  * from memory to memory, without a slot and without a CPU. Two kinds of requests are staged all the

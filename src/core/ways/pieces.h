@@ -18,8 +18,8 @@ struct path_pieces;
 /* One transfer: the first member of a struct that the path defines. */
 struct transfer {
 	struct req *req;
-	struct piece pc;       /* the piece to move; if the transfer is to be staged, the rest of
-			        * it */
+	struct piece pc;       /* the piece to move; in a transfer to be staged, the rest of the
+			        * piece */
 	struct transfer *next; /* next transfer of the request that is to be staged */
 
 	/* The result, set by the path before transfer_done(). */

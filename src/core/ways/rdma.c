@@ -70,7 +70,8 @@ static enum pst_why rdma_fit(struct part *p, int *ret_detail)
 	if (rdma_on_device(p->req)) {
 		p->op.flags |= IO_OP_DEVICE;
 		p->op.device = req_mem(p->req)->region->alloc;
-		p->op.device_off = (uintptr_t)p->data - 1 + (p->op.off - p->off); /* rdma_reach() */
+		/* rdma_reach() added 1 */
+		p->op.device_off = (uintptr_t)p->data - 1 + (p->op.off - p->off);
 	}
 	return PST_WHY_NONE;
 }
@@ -122,7 +123,7 @@ static bool pieces_are_long(const struct req *r)
 	return r->total / nr >= DEVICE_MIN;
 }
 
-/* Return true if the file and the kind of memory may do without slots, whatever the request. */
+/* Return true if requests on this file and kind of memory can do without slots. */
 static bool rdma_takes(const struct req *r)
 {
 	return req_file(r)->caps & FILE_DEVICE && !(r->io.flags & REQ_SUMS) && !r->io.stream &&
@@ -171,8 +172,9 @@ static int rdma_choose(struct req *r)
 	return 0;
 }
 
-/* Return the offset in the allocation plus 1, as an address with which part.c only calculates: no
- * CPU uses it.  Memory may have no address, and NULL would mean that it is out of reach. */
+/* Return the offset in the allocation plus 1, as an address. part.c only calculates with it, and no
+ * CPU uses it.  The memory may have no real address, and NULL would mean that no hop reaches the
+ * memory. */
 static char *rdma_reach(struct req *r, struct piece *pc, struct hold **ret_hold)
 {
 	(void)ret_hold;

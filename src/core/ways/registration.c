@@ -25,8 +25,8 @@ struct registration {
 	unsigned nr_users;
 	bool brief;        /* the registration ends with its last user, and is not kept */
 	bool dying;        /* the registration gets no new users, and ends with its last one */
-	bool holds_region; /* it holds a reference to region, so that the memory stays until the
-			    * device has deregistered it */
+	bool holds_region; /* the registration holds a reference to region, so that the memory
+			    * stays until the device has deregistered it */
 };
 
 static struct {
@@ -267,8 +267,8 @@ static struct registration *add(struct region *r, struct mem_registrar *by, uint
 }
 
 /*
- * Find or make a registration, under the lock.  If a thread has waited for another thread's attempt
- * and this failed, it makes an attempt itself.
+ * Find or make a registration, under the lock.  If the caller has waited for another thread's
+ * attempt, and that failed, try again.
  */
 static int registration_get_locked(struct region *r, struct mem_registrar *by, uint64_t off,
 				   uint64_t len, uint32_t rights, struct reg_user *u,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* TCP: bytes of a storage service, over a socket.  The file hop of the URL schemes pst, psts and
- * pst+unix. */
+/* TCP: bytes of a storage service, over a socket.  TCP is the file hop of the URL schemes pst, psts
+ * and pst+unix. */
 #include "core/ways/part.h"
 #include "core/ways/path.h"
 

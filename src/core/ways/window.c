@@ -33,9 +33,10 @@
 
 /* Most bytes of a request that may use a window although its policy does not list that path. */
 #define SMALL_MAX KIB(64)
-#define SINGLE_MAX MIB(1)        /* most bytes of a single read for which its caller waits */
-#define SMALL_PIECES 16u         /* most pieces of a request: each costs a system call */
-#define LISTED_WRITE_MAX KIB(64) /* loads are slow, and pst_queue_submit() must return soon */
+#define SINGLE_MAX MIB(1) /* most bytes of a single read for which its caller waits */
+#define SMALL_PIECES 16u  /* most pieces of a request: each costs a system call */
+/* most bytes of a write that pst_queue_submit() loads through a window: loads are slow */
+#define LISTED_WRITE_MAX KIB(64)
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool off; /* true if PST_WINDOW=off */
