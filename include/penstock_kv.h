@@ -230,8 +230,8 @@ enum pst_kv_op {
 /*
  * One block of a batch.  Fixed size; zero unused members.
  *
- * The block's bytes are len bytes of memory from mem_off on.  With segs, they are the pieces of
- * segs in their order, whose file_off and file_stride are ignored.
+ * The block's bytes are len bytes of memory from mem_off on.  With segs, the bytes are the pieces
+ * of segs in their order, whose file_off and file_stride are ignored.
  */
 struct pst_kv_item {
 	const void *key;     /* copied by pst_kv_submit() */
@@ -266,7 +266,7 @@ struct pst_kv_batch {
 
 /* The completion of a batch. */
 struct pst_kv_done {
-	uint64_t user_data; /* that of the batch */
+	uint64_t user_data; /* user_data of the batch */
 	uint64_t bytes;     /* bytes of blocks with a result >= 0 */
 	uint32_t good;      /* number of results >= 0 */
 	uint32_t flags;     /* PST_KV_BUSY */

@@ -114,7 +114,7 @@ void cache_trim(struct pst_kv *kv, struct cache *c)
 /*
  * Unlink the file of a block that is no longer in the index, unless a new block was published with
  * that name meanwhile.  Then release its bytes.  Readers of events need the key: if the caller does
- * not know it, it is read from the file.
+ * not know the key, this function reads it from the file.
  */
 static int unlink_block(struct pst_kv *kv, struct cache *c, uint32_t space, struct block_id id,
 			uint64_t size)
@@ -138,8 +138,8 @@ static int unlink_block(struct pst_kv *kv, struct cache *c, uint32_t space, stru
 	if (!again && r == 0)
 		lend_revoke(kv, id.space, &hash);
 	(void)pthread_mutex_lock(&kv->lock);
-	/* A queue that is new since then may have been followed by a look at the file, and its
-	 * reader must learn of the loss although the key was not read. */
+	/* Also tell queues that were created after asked was set: their readers may have seen the
+	 * file.  If the key was not read, these queues count a lost event. */
 	if (!again)
 		event_add(kv, PST_KV_REMOVED, space, &id, 0);
 	/* A file that cannot be unlinked still counts. */

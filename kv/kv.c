@@ -20,7 +20,7 @@
 /* Default of max_blocks: one block for this many bytes of the budget, at least BLOCKS_LEAST. */
 #define BLOCK_DEFAULT KIB(64)
 #define BLOCKS_LEAST 65536u
-/* How long a close waits for requests in flight, and then again for threads that hang. */
+/* Time that a close waits for requests in flight, and then again for threads that hang. */
 #define CLOSE_NS (10 * NSEC_PER_SEC)
 #define CLOSE_HUNG_NS (1 * NSEC_PER_SEC)
 
@@ -171,7 +171,7 @@ static int kv_load(struct pst_kv *kv, const char *const *dirs, unsigned nr, bool
 	if (r < 0)
 		return r;
 	cache_shrink(kv);
-	/* penstock kv drop opens the store without a budget: keep the bounds that the owner
+	/* `penstock kv drop` opens the store without a budget, so keep the bounds that the owner
 	 * recorded. */
 	if (kv->budget < INT64_MAX)
 		root_put_bounds(&kv->root, kv->budget, kv->max_blocks);

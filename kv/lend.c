@@ -162,7 +162,7 @@ static int lend_open_file(struct lend *l)
 	return gone ? -ESTALE : 0;
 }
 
-/* Check the foot of the file.  A client does not know space and hash. */
+/* Check the foot of the file.  A client does not know the space and the hash. */
 static int lend_check(struct lend *l, uint64_t *ret_len)
 {
 	size_t n = l->id.key_len + FOOT_LEN;

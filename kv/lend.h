@@ -7,8 +7,8 @@
  *     or set again.  So its room is free at once, however long a client keeps it open.
  *   - A file that is lent for writing has its bytes reserved before.  Writes beyond them fail.
  *     Files that are being written have at most half of the budget and of the number of blocks.
- *     Those of one client have at most half of what the others leave of that half.  If another
- *     client needs room, they are aborted after the store's time limit.
+ *     Files of one client have at most half of what the other clients leave of that half.  If
+ *     another client needs room, a file is aborted after the store's time limit.
  *   - A published file is closed: no client writes to it.
  *
  * Names are those of docs/PROTOCOL.md.  Any thread may make any call, but no other call for a file

@@ -215,7 +215,7 @@ static int identify(struct root *r, enum root_use use)
 	return 0;
 }
 
-/* Write the file "lock": this process, and the bounds.  It always has a whole first line. */
+/* Write the file "lock": this process, and the bounds.  The file always has a whole first line. */
 static void write_lock(int fd, uint64_t budget, uint64_t max_blocks)
 {
 	char text[LOCK_TEXT];

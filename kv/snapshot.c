@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The index file: the state of the policies.  It is written when a store is closed and removed when
- * it is read, so an existing file is up to date.  It has a head, the hashes of the spaces in the
- * order of their numbers, and the entries of each cache, queue by queue, oldest first.
+ * The index file: the state of the policies.  The file is written when a store is closed, and
+ * removed when it is read, so an existing file is up to date.  The file has a head, the hashes of
+ * the spaces in the order of their numbers, and the entries of each cache, queue by queue, oldest
+ * first.
  */
 #include <fcntl.h>
 #include <stdio.h>

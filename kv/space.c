@@ -341,7 +341,8 @@ static int drop_space(struct pst_kv *kv, uint32_t space)
 	uint64_t bytes, blocks, nr;
 	int r = 0;
 
-	/* Move the files and forget them in one step for those who store and remove blocks. */
+	/* Hold the lock, so that threads which store or remove blocks see both changes at once: the
+	 * files are moved, and the index has no blocks of the space. */
 	(void)pthread_rwlock_wrlock(&sp->dropping);
 	(void)pthread_mutex_lock(&kv->lock);
 	nr = kv->next_temp++;

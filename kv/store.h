@@ -46,7 +46,8 @@ struct space {
 	uint64_t quota;
 	struct cache *cache;
 	struct cache own;
-	pthread_rwlock_t dropping; /* shared by who changes a block's file; a drop has it alone */
+	pthread_rwlock_t dropping; /* held shared to change a block's file, and exclusively by a
+				    * drop */
 };
 
 enum job_state {
@@ -117,7 +118,7 @@ struct pst_kv {
 	uint64_t budget, reserve, used, touch_ns, timeout_ns;
 	uint64_t max_blocks, files; /* most files that used may include; their number now */
 	uint64_t remembered;        /* sum of all caches' remembered; at most max_blocks */
-	uint64_t quota; /* quota for spaces on disk instead of their own; 0: their own */
+	uint64_t quota; /* replaces the quotas of spaces on disk; 0: they keep their own */
 	const struct tier_policy_ops *ops;
 	struct cache common;
 	struct space *spaces[PST_KV_SPACES_MAX];
@@ -137,14 +138,14 @@ struct pst_kv {
 	uint64_t next_look; /* CLOCK_MONOTONIC ns when the owner thread checks deadlines next */
 	unsigned refs;      /* held by the caller and by each running worker */
 	uint64_t next_temp;
-	struct list busy; /* struct busy: memory that the kernel may still use */
+	struct list busy; /* list of struct busy: memory that the kernel may still use */
 	unsigned nr_busy;
 	uint64_t use; /* logical clock of the policies */
 
 	struct list lent;    /* files of blocks that a server lends: lend.c */
 	uint64_t lent_bytes; /* bytes reserved for files that clients write */
 	uint64_t lent_files; /* number of files that clients write */
-	struct list shares;  /* struct share: the part of each client in lent_bytes */
+	struct list shares;  /* list of struct share: the part of each client in lent_bytes */
 
 	struct list events; /* queues of events: event.c */
 

@@ -4,7 +4,7 @@
 #include "kv/store.h"
 #include "kv/target.h"
 
-/* Copy the segments for len bytes.  Their file offsets become offsets in the block. */
+/* Copy the segments for len bytes.  The copies' file offsets become offsets in the block. */
 static int copy_segs(const struct pst_kv_item *item, uint64_t len, struct target *t)
 {
 	uint64_t at = 0;

@@ -80,8 +80,8 @@ static int move_prep(struct worker *w, struct pst_io *io)
 	return pst_queue_prep(w->queue, io);
 }
 
-/* Submit one request for the bytes from @at on, and wait for it.  Its checksum covers the bytes in
- * memory. */
+/* Submit one request for the bytes from @at on, and wait for it.  The request's checksum covers the
+ * bytes in memory. */
 static struct pst_done worker_move(struct worker *w, const struct job *job, uint32_t op,
 				   struct pst_file *file, const struct target *t, uint64_t at,
 				   uint64_t len)
@@ -553,7 +553,8 @@ static bool help_with(struct worker *w, struct job *job)
 	list_del(&job->link);
 	job->state = JOB_PATH;
 	r = get_and_count(w, job);
-	/* After any failure, a thread of the store tries again and handles the failure. */
+	/* After any failure, leave the job to a thread of the store, which tries again and handles
+	 * the failure. */
 	if (job->state != JOB_DONE && r < 0) {
 		left = true;
 		job->state = JOB_QUEUED;

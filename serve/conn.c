@@ -12,7 +12,7 @@
 
 /* most bytes read from one connection before the next one's turn */
 #define TURN_MAX MIB(4)
-/* reads of one connection that the loop serves in one turn */
+/* most reads of one connection that the loop serves in one turn */
 #define NOW_MAX 64u
 #define INLINE_MAX KIB(64) /* bytes; larger reads are left to workers, which run in parallel */
 #define SEND_AT KIB(256)   /* bytes of replies after which they are sent */
@@ -389,7 +389,8 @@ void conn_turn(struct conn *c)
 		return;
 	set_again(c, false);
 	c->nr_now = 0;
-	/* The session cannot receive while a worker sends.  That job's return begins a turn. */
+	/* The session cannot receive while a worker sends.  The return of the worker's job begins a
+	 * turn. */
 	if (c->tls && !reply_loop_sends(c)) {
 		conn_set_events(c);
 		return;
@@ -532,7 +533,8 @@ void conn_kill(struct conn *c, const char *why)
 		(void)snprintf(text, sizeof(text), "dropped the client %s: %s", from, why);
 		c->s->o.say(text);
 	}
-	/* A worker may be sending.  Its descriptor must not become that of another client. */
+	/* A worker may be sending.  The descriptor that it uses must not become that of another
+	 * client. */
 	(void)shutdown(c->sock, SHUT_RDWR);
 	(void)epoll_ctl(c->s->epfd, EPOLL_CTL_DEL, c->sock, NULL);
 	c->fd = -1;

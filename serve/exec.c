@@ -442,7 +442,7 @@ static struct job *exec_begin(struct pool *p, struct job *j)
 /* Take the next job; NULL if there is none.  The lock is held. */
 static struct job *exec_next_job(struct pool *p)
 {
-	/* The other workers are left for reads that wait for nothing. */
+	/* Leave the other workers to reads that the page cache can answer. */
 	bool may_wait = p->nr_slow + p->nr_ends < p->slow_max;
 	struct conn *c = p->first;
 	struct job *j;
@@ -553,7 +553,8 @@ static void *exec_work(void *arg)
 int pool_start(struct server *s)
 {
 	struct pool *p = &s->pool;
-	/* More than may wait, so that some are left for reads that the page cache can answer. */
+	/* Start more workers than may wait, so that some are left for reads that the page cache can
+	 * answer. */
 	unsigned nr = s->o.threads + MAX(1u, s->o.threads / 4);
 
 	(void)pthread_mutex_init(&p->lock, NULL);

@@ -221,7 +221,7 @@ void qp_join(struct job *j)
 	}
 	c->rdma = r;
 	if (!r) {
-		/* What the server lacks is no failure of the client. */
+		/* A lack of resources on the server is no failure of the client. */
 		if (j->err != ENODEV && j->err != ENOMEM)
 			fault_add(c);
 		c->s->nr_rdma--;
@@ -295,7 +295,8 @@ void qp_stop(struct conn *c)
 
 	if (!r)
 		return;
-	/* Nobody takes the event of the failed queue pair, so it would wake the loop forever. */
+	/* Remove the failed queue pair's event: nobody takes the event, so it would wake the loop
+	 * forever. */
 	(void)epoll_ctl(c->s->epfd, EPOLL_CTL_DEL, endpoint_fd(r->ep), NULL);
 	qp_put(r);
 	/* The slots stay until the queue pair has ended. */
@@ -493,7 +494,7 @@ bool qp_turn(struct conn *c)
 	if (!r->failed)
 		return freed;
 	c->s->counts.rdma_failed++;
-	if (!atomic_load(&r->nic->dead)) /* that is no failure of the client */
+	if (!atomic_load(&r->nic->dead)) /* a NIC that is dead is no failure of the client */
 		fault_add(c);
 	(void)snprintf(text, sizeof(text), "its connection by RDMA failed: %s",
 		       err_name(r->failed));

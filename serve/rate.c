@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Limit each client's byte rate.  A client means all connections with the same key, or from the
- * same address, or of the same user of an AF_UNIX socket.  Its budget of bytes grows with time, up
- * to the bytes of BURST_NS.  A request may start while the budget is positive, and may make it
- * negative, so large requests get the same rate as small ones.  A new block of a store is charged
- * when its room is reserved, because other blocks may be evicted then.
+ * same address, or of the same user of an AF_UNIX socket.  A client's budget of bytes grows with
+ * time, up to the bytes of BURST_NS.  A request may start while the budget is positive, and may
+ * make it negative, so large requests get the same rate as small ones.  A new block of a store is
+ * charged when its room is reserved, because other blocks may be evicted then.
  */
 #include <stdio.h>
 #include <sys/socket.h>

@@ -59,7 +59,7 @@ struct counts {
 /* A client whose queue pairs have failed. */
 struct fault {
 	char who[RATE_NAME_MAX];
-	uint64_t paid_ns; /* when the client's failures are forgotten */
+	uint64_t paid_ns; /* now_ns() when the client's failures are forgotten */
 };
 
 /* A connection for metrics. */
@@ -86,8 +86,8 @@ struct job {
 	uint32_t size;
 	uint32_t len;     /* bytes of the reply */
 	uint32_t sent;    /* bytes of the reply already sent */
-	bool by_worker;   /* a worker sent them, and is the connection's sender now */
-	bool send_failed; /* its send failed, other than for want of room in the socket */
+	bool by_worker;   /* a worker sent those bytes, and is the connection's sender now */
+	bool send_failed; /* the worker's send failed for another reason than a full socket */
 
 	uint32_t err;
 	uint32_t count;
@@ -148,9 +148,9 @@ static inline struct job *jobs_pop(struct jobs *q)
 }
 
 /*
- * Who sends on a connection.  With TLS, the sender also uses the session, which cannot receive and
- * send at the same time.  A sender keeps the socket's sending side until everything that it began
- * to send is sent.
+ * The thread that sends on a connection.  With TLS, the sender also uses the session, which cannot
+ * receive and send at the same time.  A sender keeps the socket's sending side until everything
+ * that it began to send is sent.
  */
 enum conn_sender {
 	SENDER_NONE,
@@ -159,7 +159,7 @@ enum conn_sender {
 };
 
 struct conn {
-	struct list link; /* in server.conns; in server.dead until its jobs are back */
+	struct list link; /* on server.conns; once dead, on server.dead until the jobs are back */
 	struct server *s;
 	int fd;   /* -1: the connection is dead */
 	int sock; /* the socket; -1 once it is closed. Constant while a worker may send */
@@ -191,12 +191,14 @@ struct conn {
 	unsigned nr_jobs;    /* requests whose reply is not sent */
 	unsigned nr_pool;    /* jobs that the pool has */
 	unsigned nr_running; /* jobs that workers have; under the lock of the pool */
-	unsigned nr_slow;    /* those that may wait for a disk; under the lock of the pool */
+	unsigned nr_slow;    /* jobs of nr_running that may wait for a disk; under the lock of
+			      * the pool */
 	unsigned nr_ends;    /* jobs of nr_pool that end the queue pair */
 	struct jobs waiting; /* jobs for workers; under the lock of the pool */
 	struct conn *next_waiting;
 	bool is_waiting;
-	bool is_forgotten;       /* by pool_forget(); under the lock of the pool */
+	bool is_forgotten;       /* pool_forget() has removed the jobs; under the lock of the
+				  * pool */
 	bool is_quiet;           /* dead, and none of its requests runs */
 	struct jobs out;         /* replies to send */
 	uint64_t nr_out;         /* unsent bytes of the replies in out */
@@ -240,9 +242,9 @@ struct server {
 		struct jobs quick; /* reads of all connections that are tried in the page cache */
 		struct jobs ends;  /* jobs that end queue pairs */
 		unsigned nr_slow;  /* workers that have a job which may wait for a disk */
-		unsigned slow_max; /* most of those, with nr_ends */
+		unsigned slow_max; /* limit of nr_slow plus nr_ends */
 		unsigned nr_ends;  /* workers that have a job of @ends */
-		unsigned share;    /* most of a connection's nr_slow, and of nr_ends */
+		unsigned share;    /* limit of nr_slow of one connection, and of nr_ends */
 		bool stop;
 		unsigned nr_threads;
 		pthread_t *threads;

@@ -31,7 +31,7 @@ struct engine_opts {
 
 struct engine_job;
 
-/* How requests run: through a queue of the library, or through usrbio rings. */
+/* A way to run requests: through a queue of the library, or through usrbio rings. */
 struct engine_way {
 	int (*init)(struct engine_job *job); /* return 0, or -errno after printing a message */
 	void (*done)(struct engine_job *job);

@@ -204,7 +204,7 @@ static enum fio_q_status requests_queue(struct engine_job *job, struct io_u *io_
 	return FIO_Q_QUEUED;
 }
 
-/* Submit waiting requests. Those that find no room wait for the next call. */
+/* Submit waiting requests. Requests that find no room wait for the next call. */
 static int requests_commit(struct engine_job *job)
 {
 	struct requests *s = job->state;

@@ -35,10 +35,11 @@ struct pin {
 	unsigned caching;  /* enum pst_caching */
 
 	/*
-	 * The handle while copies may use the mapping, else 0. A copy increments a counter and then
-	 * reads mapped; the thread that unmaps writes 0 and then waits for each counter to be 0.
-	 * Both are sequentially consistent, so one of them notices the other.  There are several
-	 * counters, so that concurrent copies do not contend for one cache line.
+	 * The handle while copies may use the mapping, else 0.  A copy increments a counter and
+	 * then reads mapped; the thread that unmaps writes 0 and then waits for each counter to be
+	 * 0.  Both threads use sequentially consistent operations, so one of them notices the
+	 * other.  There are several counters, so that concurrent copies do not contend for one
+	 * cache line.
 	 */
 	_Atomic unsigned long mapped;
 	struct {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which bytes a pin covers.
+ * The bytes that a pin covers.
  *
- * gdrcopy's clients round a range to GPU pages of 64 KiB, at its end, its beginning, or both, so it
- * mostly exceeds its allocation.  gdrcopy's module pins whole GPU pages, including bytes of other
- * allocations.  Here, a range ends where its allocation does.
+ * gdrcopy's clients round a range to GPU pages of 64 KiB, at its end, its beginning, or both, so a
+ * range mostly exceeds its allocation.  gdrcopy's module pins whole GPU pages, including bytes of
+ * other allocations.  Here, a range ends where its allocation does.
  */
 #ifndef GDRAPI_RANGE_H
 #define GDRAPI_RANGE_H

@@ -48,8 +48,8 @@ static struct open_file *files_find(struct files *f, const char *path, const str
 	return NULL;
 }
 
-/* Find an open object.  One that was unused for OBJECT_KEPT_NS is ignored: it may have been
- * replaced. */
+/* Find an open object.  An object that was unused for OBJECT_KEPT_NS is ignored, because it may
+ * have been replaced. */
 static struct open_file *files_find_object(struct files *f, const char *path)
 {
 	uint64_t now = now_ns();

@@ -72,7 +72,7 @@ static void target_host(struct job *job)
 
 		if (!r->size)
 			continue;
-		/* If the span is invalid because of some addresses, wrap each range for itself. */
+		/* If the span is invalid because of some addresses, wrap each range separately. */
 		r->target = t ? t : target_new(job, r->dst, r->size, PST_KIND_HOST);
 		if (!r->target)
 			job_fail(r, RUNAI_INVALID);

@@ -12,7 +12,7 @@
 
 #include "stream.h"
 
-/* How often to look for new work while reads are in flight and more would fit. */
+/* Interval, in ns, of looking for new work while reads are in flight and more would fit. */
 #define LOOK_NS (10 * NSEC_PER_MSEC)
 
 /* Only the first reader reads into device memory. */

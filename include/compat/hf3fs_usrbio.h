@@ -15,7 +15,8 @@
  *     on failure.
  *   - NULL, or a structure that no call of this library filled in, gives -EINVAL if the library
  *     can detect it; void calls then do nothing.
- *   - The caller allocates the structures, and the library fills them in.  They may be copied.
+ *   - The caller allocates the structures, and the library fills them in.  The structures may be
+ *     copied.
  *   - A mount point is a path of less than 256 bytes, as hf3fs_extract_mount_point() returns it.
  *   - Any thread may make any call at any time, with one exception: only one thread at a time may
  *     prepare requests of a ring, and only one at a time may wait for them.

@@ -16,7 +16,7 @@ extern "C" {
 
 /*
  * The right to use device memory of another process.  Treat the handle as a secret, because it
- * opens the whole allocation.  Its 80 bytes mean nothing to the caller.
+ * opens the whole allocation.  The handle's 80 bytes mean nothing to the caller.
  */
 typedef struct {
 	uint8_t data[80];

@@ -44,7 +44,7 @@ enum runai_code {
 	RUNAI_NO_GCS = 13,        /* objects of Google Cloud Storage are not supported */
 	RUNAI_NO_AZURE = 14,      /* objects of Azure are not supported */
 	RUNAI_OBJECT_LENGTH = 15, /* never returned here */
-	RUNAI_TIMED_OUT = 16,     /* no response within the time */
+	RUNAI_TIMED_OUT = 16,     /* no response within the timeout */
 	RUNAI_MIXED = 17,         /* one request mixes kinds of storage */
 	RUNAI_CREDENTIALS = 18,   /* other credentials were set before */
 	RUNAI_RETRY = 19,         /* never returned here */

@@ -79,8 +79,8 @@ struct pst_io {
 	uint64_t policy; /* PST_POLICY* */
 	struct pst_file *file;
 	struct pst_mem *mem; /* NULL for SYNC */
-	/* NULL: file_off, mem_off and len are the only piece.  Else segments, which must stay valid
-	 * and unchanged until the completion. */
+	/* NULL: file_off, mem_off and len are the only piece.  Not NULL: the pieces, as segments
+	 * that must stay valid and unchanged until the completion. */
 	const struct pst_seg *segs;
 	uint64_t nr_segs;     /* 1 to PST_SEGS_MAX; 0 if segs is NULL */
 	uint64_t file_off;    /* first byte in the file, if segs is NULL */
@@ -89,8 +89,8 @@ struct pst_io {
 	void *stream;         /* the device stream on which the request is ordered, or NULL */
 	uint64_t deadline_ns; /* 0: the queue's default; PST_NO_DEADLINE: none */
 	uint64_t user_data;   /* returned in the completion */
-	/* With PST_IO_VERIFY: the CRC-32C of each piece, in the order of the pieces.  Must stay
-	 * valid and unchanged until the completion.  Else NULL. */
+	/* With PST_IO_VERIFY: the CRC-32C of each piece, in the order of the pieces, which must
+	 * stay valid and unchanged until the completion.  Otherwise NULL. */
 	const uint32_t *crc32cs;
 	uint64_t reserved[3]; /* 0 */
 };
@@ -107,7 +107,7 @@ struct pst_io {
 
 /* One completion: 64 bytes, fixed. */
 struct pst_done {
-	uint64_t user_data;   /* that of the request */
+	uint64_t user_data;   /* user_data of the request */
 	int64_t res;          /* bytes moved, or -errno; fewer than requested only if a read
 			       * met the end of the file: the rest of the memory may then have
 			       * been overwritten */

@@ -9,14 +9,14 @@
 extern "C" {
 #endif
 
-/* What a name refers to. */
+/* Kinds of things that a name refers to. */
 enum pst_name_kind {
 	PST_NAME_FILE = 1,  /* a regular file, or an object */
 	PST_NAME_DIR = 2,   /* a directory; in an object store: a common prefix of keys */
 	PST_NAME_OTHER = 3, /* a device, FIFO or socket; in a list also a symbolic link */
 };
 
-/* Which members of struct pst_name_info are valid. */
+/* Bits of pst_name_info.has: the members that are valid. */
 #define PST_NAME_HAS_SIZE (1u << 0)
 #define PST_NAME_HAS_MTIME (1u << 1)
 

@@ -82,7 +82,8 @@ PST_API int pst_queue_prep(struct pst_queue *queue, const struct pst_io *io);
  * and those into device memory for which a window is the best path.  File and memory must have been
  * used in the queue before.  The read must have no flags, segments, stream or deadline.  Any other
  * read, even one with invalid arguments, gets -EAGAIN as res of its completion: give it to
- * pst_queue_prep().  Some of its bytes may be in memory already, but it is not in flight.
+ * pst_queue_prep().  Some bytes of such a read may be in memory already, but the read is not in
+ * flight.
  *
  * Return: number of reads that completed, 0 to @nr; -EOWNERDEAD in a forked child.
  */

@@ -76,7 +76,8 @@ static int late(const struct call *c)
 		c->ops->name, c->device);
 }
 
-/* Call ask() until it does not return 0.  Return its 1 or -errno, or 0 after the deadline. */
+/* Call ask() until its result is not 0, and return that result: 1 or -errno.  Return 0 after the
+ * deadline. */
 static int wait_until(int (*ask)(struct call *c, void *arg), struct call *c, void *arg)
 {
 	uint64_t start = now_ns(), now;

@@ -89,8 +89,8 @@ static int move_all(struct call *c, struct pst_queue **q)
 	sync_move(c, *q);
 	if (c->unmet != EBUSY || now_ns() >= c->io.deadline_ns)
 		return 0;
-	/* Other calls have used the queue, so it may hold staging memory of another device.  Retry
-	 * with another queue. */
+	/* Other calls have used the queue, so the queue may hold staging memory of another device.
+	 * Retry with another queue. */
 	queue_free(TAKE_PTR(*q));
 	r = idle_take(q);
 	if (r == 0)

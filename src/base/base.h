@@ -15,10 +15,11 @@
 #include <unistd.h>
 
 #define _cleanup_(f) __attribute__((cleanup(f), unused))
-/* A function that is rarely called.  It is not inlined, so that its callers save fewer
+/* A function that is rarely called.  The function is not inlined, so that its callers save fewer
  * registers. */
 #define _cold_ __attribute__((cold, noinline))
-/* A function that is called often. It is not inlined, so that its callers save fewer registers. */
+/* A function that is called often. The function is not inlined, so that its callers save fewer
+ * registers. */
 #define _noinline_ __attribute__((noinline))
 /* A function that every request uses, and that the compiler would find too long to inline. */
 #define _inline_ inline __attribute__((always_inline))

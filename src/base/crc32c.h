@@ -13,8 +13,9 @@ uint32_t crc32c(uint32_t crc, const void *buf, size_t len);
 /* Return the CRC of A followed by B, from crc(A), crc(B) and the length of B. */
 uint32_t crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t len_b);
 
-/* crc32c_factor() returns the factor by which appending len bytes multiplies a CRC; crc32c_times()
- * multiplies.  They are the two steps of crc32c_combine(), for many messages of equal length. */
+/* crc32c_factor() returns the factor by which appending len bytes multiplies a CRC;
+ * crc32c_times() multiplies.  The two calls are the steps of crc32c_combine(), for many messages
+ * of equal length. */
 uint32_t crc32c_factor(uint64_t len);
 uint32_t crc32c_times(uint32_t crc, uint32_t factor);
 

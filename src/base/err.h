@@ -6,7 +6,7 @@
 
 /*
  * Set the calling thread's sentence for pst_error_text().  The sentence names the cause, and the
- * cure if there is one.  No newline and no full stop at its end.
+ * cure if there is one.  The sentence has no newline, and no full stop at its end.
  * @err: errno, positive or negative
  *
  * Return: -|err|, so that a failure is one line: return err_set(ENODEV, "...").

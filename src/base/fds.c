@@ -15,10 +15,10 @@
 static struct work work;
 
 /*
- * Open a descriptor with the last number of the room, and close it.  It must not be a duplicate of
- * a descriptor of the program.  Closing a duplicate would release the process' record locks on its
- * file, and flush the file on a network file system.  A child forked before the close would keep
- * the file open.
+ * Open a descriptor with the last number of the room, and close it.  The descriptor must not be a
+ * duplicate of one of the program's: closing a duplicate would release the process' record locks on
+ * its file, and flush the file on a network file system.  A child forked before the close would
+ * keep the file open.
  */
 static void base_fds_grow(struct work *w)
 {

@@ -34,8 +34,9 @@ static int make_page(void)
 		return err_set(ENOMEM, "cannot map one page: %m");
 	*page = 1;
 	if (madvise(page, len, MADV_WIPEONFORK) < 0) {
-		/* Some sandboxes refuse MADV_WIPEONFORK.  A handler notices every fork(), but not a
-		 * plain clone(2).  Registering the handler twice does no harm. */
+		/* Some sandboxes refuse MADV_WIPEONFORK.  Use a fork handler there: it notices
+		 * every fork(), but not a plain clone(2).  Registering the handler twice does no
+		 * harm. */
 		err = errno;
 		if (pthread_atfork(NULL, NULL, wipe_in_child) != 0) {
 			(void)munmap(page, len);

@@ -5,8 +5,8 @@
 #include "base/base.h"
 
 /*
- * A page that fork() wipes in the child: MADV_WIPEONFORK, madvise(2).  NULL until the first
- * fork_guard() (fork.c).  Its first word is 0 in a child.
+ * A page that fork() wipes in the child: MADV_WIPEONFORK, madvise(2).  The pointer is NULL until
+ * the first fork_guard() (fork.c).  The page's first word is 0 in a child.
  */
 extern const unsigned *_Atomic fork_page;
 

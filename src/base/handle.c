@@ -3,7 +3,8 @@
 
 _Static_assert(sizeof(uintptr_t) == 8, "a handle has room for an index and its uses");
 
-/* One index of a table.  Never freed, so that lookups are safe without a lock. */
+/* The entry of one index in a table.  Entries are never freed, so that lookups are safe without a
+ * lock. */
 struct handle_slot {
 	_Atomic uintptr_t handle; /* the valid handle of this index, or 0 */
 	void *_Atomic object;     /* written before the handle */

@@ -16,7 +16,7 @@ enum {
 	LOCK_WANTED, /* the lock is taken, and a thread may be sleeping until it is free */
 };
 
-/* Zero is an unlocked lock.  It needs no destruction. */
+/* Zero is an unlocked lock.  A lock needs no destruction. */
 struct lock {
 	atomic_uint state;
 };

@@ -4,9 +4,9 @@
  *
  * After an execve(2) a child always sends SIGCHLD to its parent when it ends, which the calling
  * program does not expect.  So there are two children: a warden, which calls no execve(2) and sends
- * no signal, and the warden's child, which becomes the helper program.  Both are created as by
- * vfork(), because copying large page tables takes long: they run in the memory of this process,
- * and the calling thread waits until the warden has ended.
+ * no signal, and the warden's child, which becomes the helper program.  Both children are created
+ * as by vfork(), because copying large page tables takes long: they run in the memory of this
+ * process, and the calling thread waits until the warden has ended.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -31,8 +31,8 @@
 #define OWN_STACK __attribute__((no_sanitize("address")))
 
 /*
- * The thread sanitizer treats clone() as fork(), and would see two processes in this memory.  It
- * also tracks descriptors by their numbers, which refer to other files in a child.
+ * The thread sanitizer treats clone() as fork(), and would see two processes in this memory.  The
+ * sanitizer also tracks descriptors by their numbers, which refer to other files in a child.
  */
 #ifdef __SANITIZE_THREAD__
 int __clone(int (*fn)(void *), void *stack, int flags, void *arg, ...);
@@ -89,8 +89,7 @@ struct asked {
 	char *stack; /* stack of the helper program until its execve(2) */
 	int err;
 
-	/* Descriptors of warden and program.  Their descriptor tables are separate from this
-	 * process'. */
+	/* Descriptors of warden and program.  The two have their own descriptor tables. */
 	int fd;      /* passed to the program; -1: none */
 	int ends[2]; /* ends of the pipe, moved above 9 so that dup3() does not overwrite them */
 };

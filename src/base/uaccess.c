@@ -19,8 +19,8 @@
 
 enum dir {
 	FROM_PROGRAM,
-	FROM_PAGE, /* from the program's memory as the remote side, which may span several
-		    * objects */
+	FROM_PAGE, /* copy from the program's memory as the remote side of the call, which may
+		    * span several objects */
 	TO_PROGRAM,
 };
 

@@ -123,7 +123,7 @@ struct runner {
 
 static struct {
 	pthread_mutex_t lock;
-	struct list idle;    /* idle runners, the one that became idle last first */
+	struct list idle;    /* idle runners, the most recently used one first */
 	struct list waiting; /* work that waits because there are WORK_THREADS_MAX runners */
 	unsigned nr;
 } runners = {

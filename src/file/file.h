@@ -33,7 +33,8 @@
 #define FILE_AHEAD (1u << 6)  /* the file's cache reads ahead for sequential reads */
 /* Operations with IO_OP_RDMA may also have IO_OP_DEVICE, and so access device memory. */
 #define FILE_DEVICE (1u << 8)
-/* Has a cache that the CPU reads; resident() or IO_OP_NOWAIT tell which bytes are there. */
+/* The file has a cache that the CPU reads; resident() or IO_OP_NOWAIT tell which bytes are
+ * there. */
 #define FILE_CACHE (1u << 7)
 
 struct file_ops;
@@ -49,7 +50,8 @@ struct file {
 	uint32_t caps;      /* FILE_* */
 	uint32_t mem_align; /* IO_OP_DIRECT needs: bytes, a power of two; 0: no FILE_DIRECT */
 	uint32_t off_align;
-	uint32_t why; /* enum pst_why: why FILE_DIRECT is not set; NONE: no cache, or PLAIN */
+	uint32_t why; /* enum pst_why: why FILE_DIRECT is not set; PST_WHY_NONE if the file has
+		       * no cache, or has PST_FILE_PLAIN */
 	int detail;   /* errno that explains @why, or 0 */
 	/* Shared by all files open on the same bytes (writers.c).  NULL: direct and cached writes
 	 * may be in flight at once. */
@@ -78,7 +80,8 @@ struct file_stamp {
  * A provider does not call core, and holds no lock of its own while it calls functions of io_inbox.
  */
 struct file_ops {
-	/** @scheme: the part before :// of its names, [a-z][a-z0-9+.-]*; NULL for local files */
+	/** @scheme: the part before :// of the provider's names, [a-z][a-z0-9+.-]*; NULL for local
+	 * files */
 	const char *scheme;
 
 	/**
@@ -248,7 +251,7 @@ struct file_ops {
 	int (*memory)(struct file *f, const struct mem_alloc **ret, uint64_t *ret_off,
 		      uint64_t *ret_len);
 
-	/** @memory_put: the caller of memory() no longer uses it */
+	/** @memory_put: the caller of memory() no longer uses the memory */
 	void (*memory_put)(struct file *f);
 };
 

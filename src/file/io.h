@@ -12,8 +12,9 @@
 
 #include "file/file.h"
 
-#define IO_NR_FILES 4096  /* files that an I/O context registers; more work unregistered */
-#define IO_NR_BUFS 8192   /* pieces of host memory that an I/O context registers */
+/* Most files that an I/O context registers; further files work unregistered. */
+#define IO_NR_FILES 4096
+#define IO_NR_BUFS 8192   /* most pieces of host memory that an I/O context registers */
 #define IO_BUF_MAX MIB(8) /* bytes per piece; pinning a piece of small pages takes 0.3 ms */
 #define IO_LEN_MAX GIB(1) /* most bytes of one operation; the kernel's limit is 2 GiB - 4 KiB */
 #define IO_NO_IDX UINT32_MAX
@@ -77,9 +78,11 @@ struct io_op {
 	int64_t res;      /* bytes, or -errno */
 	uint64_t moved;   /* bytes moved before an error; = res on success */
 	int pin_err;      /* errno of registering the memory, which was used unregistered; or 0 */
-	int ring_err;     /* positive errno of io_uring if threads did it instead; 0: none */
+	int ring_err;     /* positive errno of io_uring if threads ran the operation instead; 0:
+			   * none */
 	bool pinned;      /* the operation used registered memory */
-	int rdma_err;     /* positive errno: RDMA cannot serve it, another hop may; 0: none */
+	int rdma_err;     /* positive errno: RDMA cannot serve the operation, but another hop
+			   * may; 0: none */
 	int rdma_mem_err; /* 0, or the errno of registering the memory for RDMA */
 
 	/* Private to the I/O context. */
@@ -106,7 +109,7 @@ static inline void writers_end(struct io_op *op)
 		writers_unclaim(op);
 }
 
-/* Claim a file for an O_DIRECT write that is not an io_op, and release it. */
+/* Claim a file for an O_DIRECT write that is not an io_op, and release the claim. */
 struct writers;
 bool writers_direct(struct writers *w);
 void writers_direct_done(struct writers *w);
@@ -228,10 +231,10 @@ int io_ctx_new(const struct io_backend *ops, unsigned depth, struct io_ctx **ret
 void io_ctx_free(struct io_ctx *ctx);
 
 /*
- * Shared by the back ends (op.c). io_op_begin() resets the results.  io_op_advance() takes the
- * result of one system call.  It returns true, with op->res set, if the operation is finished; else
- * continue from op->moved.  A direct read that stops at an unaligned offset continues without
- * IO_OP_DIRECT, because only the end of the file can be there.
+ * Shared by the back ends (op.c).  io_op_begin() resets the results.  io_op_advance() takes the
+ * result of one system call.  io_op_advance() returns true, with op->res set, if the operation is
+ * finished; else continue from op->moved.  A direct read that stops at an unaligned offset
+ * continues without IO_OP_DIRECT, because only the end of the file can be there.
  */
 static inline void io_op_begin(struct io_op *op)
 {
@@ -266,7 +269,7 @@ static inline bool io_op_advance(struct io_op *op, int64_t res)
 	return true;
 }
 
-/* What a back end does when a file or buffer in its I/O contexts' tables is freed (ctx.c). An I/O
+/* Functions of a back end that clear table entries when a file or buffer is freed (ctx.c). An I/O
  * context with tables is on a list from ctx_new to ctx_free. */
 struct ctx_tables {
 	struct ctx_tables *next;

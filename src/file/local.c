@@ -52,7 +52,8 @@ static const struct fs {
 	unsigned flags;
 	char name[16];
 } known_fs[] = {
-	{ 0x0000ef53, FS_DIRECT, "ext4" }, /* also ext2 and ext3: they share number and driver */
+	{ 0x0000ef53, FS_DIRECT, "ext4" }, /* ext2 and ext3, too: all three share number and
+					    * driver */
 	{ 0x58465342, FS_DIRECT, "xfs" },
 	{ 0x9123683e, FS_DIRECT, "btrfs" },
 	{ 0xf2f52010, FS_DIRECT, "f2fs" },

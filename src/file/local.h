@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Local files have a path and a descriptor.  They are the built-in provider (local.c), and the only
- * one whose files the system's back ends, uring and threads, accept.
+ * Local files have a path and a descriptor.  The built-in provider (local.c) opens them.  The
+ * system's back ends, uring and threads, accept only files of this provider.
  *
  * cuFile and the page cache path need a descriptor, and get it here.  All other code uses file.h.
  */

@@ -2,9 +2,9 @@
 /*
  * Providers in modules, libpenstock-NAME.so, which may need more than libc.
  *
- * A scheme without a provider is looked up in file_modules[].  Its module is loaded from the
- * library's own folder, if nobody but root and the caller could have put it there, and is never
- * unloaded.  A module may have several schemes.  It exports one table and does not link
+ * A scheme without a provider is looked up in file_modules[].  The scheme's module is loaded from
+ * the library's own folder, if nobody but root and the caller could have put it there, and is never
+ * unloaded.  A module may have several schemes.  A module exports one table and does not link
  * libpenstock: a second table gives it the functions that it may call.
  */
 #ifndef PST_MODULE_H

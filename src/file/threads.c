@@ -2,9 +2,9 @@
 /*
  * File operations by pread(2) and pwrite(2) on threads; works everywhere.
  *
- * One pool of threads serves all I/O contexts of the process.  It grows while operations find no
- * idle thread, and a thread that finds no work for IDLE_NS ends.  One thread stays while there is
- * an I/O context, so that operations can always start.  When the last I/O context is freed, all
+ * One pool of threads serves all I/O contexts of the process.  The pool grows while operations find
+ * no idle thread, and a thread that finds no work for IDLE_NS ends.  One thread stays while there
+ * is an I/O context, so that operations can always start.  When the last I/O context is freed, all
  * threads end and are joined; nothing is in flight then, so none of them is in a system call.  An
  * operation that hangs keeps its I/O context, and with it the pool.  If NR_THREADS_MAX operations
  * hang, no thread is free for others, which can only be cancelled.

@@ -189,7 +189,8 @@ static void withdraw(struct uring_ctx *ctx, int err)
 		else if (tag == TAG_OP)
 			uring_push_done(ctx, op, err);
 	}
-	/* Already published, but only io_uring_enter() reads the tail, so rewinding is safe. */
+	/* The entries are published already, but only io_uring_enter() reads the tail, so rewinding
+	 * is safe. */
 	sq->sqe_head = sq->sqe_tail = head;
 	__atomic_store_n(sq->ktail, head, __ATOMIC_RELEASE);
 	while (ctx->to_cancel.head)

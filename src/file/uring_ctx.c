@@ -205,8 +205,8 @@ static int uring_wait(struct io_ctx *base, unsigned min, uint64_t deadline_ns)
 /* Switch the ring's eventfd on or off; a full barrier. */
 static void set_events(struct uring_ctx *ctx, bool on)
 {
-	/* Pairs with the kernel, which posts a completion and then reads this flag: either it sees
-	 * the flag, or has_work() sees the completion. */
+	/* Pairs with the kernel, which posts a completion and then reads this flag: either the
+	 * kernel sees the flag, or has_work() sees the completion. */
 	(void)__atomic_exchange_n(ctx->ring.cq.kflags, on ? 0 : IORING_CQ_EVENTFD_DISABLED,
 				  __ATOMIC_SEQ_CST);
 	ctx->armed = on;

@@ -6,9 +6,9 @@
  * if their ranges are disjoint or far apart:
  *
  *   - After an O_DIRECT write the kernel invalidates its range of the page cache once more
- *     (mm/filemap.c, kiocb_invalidate_post_direct_write()).  It drops whole folios, and a dirty
- *     folio stays (mm/truncate.c, folio_unmap_invalidate()).  Then the write has succeeded, but
- *     later readers see old bytes, and the next fsync(2) gives EIO (mm/filemap.c,
+ *     (mm/filemap.c, kiocb_invalidate_post_direct_write()).  The kernel drops whole folios, and a
+ *     dirty folio stays (mm/truncate.c, folio_unmap_invalidate()).  Then the write has succeeded,
+ *     but later readers see old bytes, and the next fsync(2) gives EIO (mm/filemap.c,
  *     dio_warn_stale_pagecache()).
  *   - A folio may be larger than a page, up to some MiB.  A reader in any process can create one
  *     over the range while the write is in flight (mm/readahead.c, page_cache_ra_order()).  A

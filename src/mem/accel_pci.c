@@ -172,8 +172,8 @@ static bool says_none(const struct ends *s, const char *check, struct pst_check 
 
 struct routes {
 	unsigned near, far;
-	const struct end *memory, *mover; /* the first pair without a common bridge; without such a
-					   * pair, the first pair */
+	const struct end *memory, *mover; /* ends of the first pair without a common bridge; if
+					   * there is none, of the first pair */
 	const char *bridge;               /* common bridge of the first pair that has one */
 };
 
@@ -315,8 +315,8 @@ void accel_acs(const char *root, struct pst_check *ret)
 
 /* ------------------------------------------------------------------ IOMMU */
 
-/* Return true if the IOMMU translates addresses for a device.  Without an IOMMU group it does
- * not. */
+/* Return true if the IOMMU translates addresses for a device.  Return false if the device has no
+ * IOMMU group. */
 static bool translates(const char *root, const char *pci)
 {
 	char path[400], type[32];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Memory that another driver exports as a dma-buf: of AMD, Intel and Gaudi accelerators,
- * /dev/udmabuf and /dev/dma_heap.  Only its descriptor is known.
+ * /dev/udmabuf and /dev/dma_heap.  The library knows only the buffer's descriptor.
  *
  * pst_mem_import() takes the descriptor in a grant.  The library has no engine that copies such
  * memory.  The CPU reaches it by mmap() if the exporter allows that.  Other devices reach it by
@@ -412,11 +412,12 @@ static void dmabuf_cpu_end(const struct mem_alloc *a, uint32_t rights)
  * to it are ordered with its completion, and the CPU and other devices then see them.
  *
  * A descriptor does not tell whether an accelerator orders stores that arrive in its own memory.
- * Some need a flush, such as that of AMD's host data path, which no call on a dma-buf does.
+ * Some accelerators need a flush, such as that of AMD's host data path, which no call on a dma-buf
+ * does.
  *
- * A card does not wait for other devices, so say false while one uses the buffer; the CPU waits.
- * Also say false if devices do not see the CPU's caches: only uses by the CPU are told to the
- * exporter.
+ * A card does not wait for other devices, so return false while one uses the buffer; the CPU, which
+ * moves the bytes instead, does wait.  Also return false if devices do not see the CPU's caches,
+ * because only uses by the CPU are told to the exporter.
  */
 static bool dmabuf_lands(const struct mem_alloc *a)
 {

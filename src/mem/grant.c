@@ -4,8 +4,9 @@
  *
  * One message is one struct message, with a descriptor as ancillary data if the grant has one.
  * Both processes run on one machine, so numbers have its byte order.  Magic, version and checksum
- * distinguish a grant from other data in the socket, but do not protect against a hostile peer.
- * Against that, this file checks the peer's uid, and the providers check the descriptor at import.
+ * distinguish a grant from other data in the socket, but do not protect against a hostile peer.  To
+ * protect against such a peer, this file checks the peer's uid, and the providers check the
+ * descriptor at import.
  *
  * After a failure the socket cannot be used any more: a stream may have stopped in the middle of a
  * message.

@@ -42,8 +42,8 @@ struct mem_copy {
 	const struct mem_alloc *alloc;
 	uint64_t off; /* offset in the allocation, bytes */
 	void *host;
-	/* NULL, or memory that is used instead of host.  It has the same kind, on any device.  Only
-	 * for kinds with MEM_CAP_BETWEEN. */
+	/* NULL, or memory of the same kind, on any device, that is used instead of host.  Only for
+	 * kinds with MEM_CAP_BETWEEN. */
 	const struct mem_alloc *other;
 	uint64_t other_off;
 	uint64_t len;
@@ -482,7 +482,7 @@ int mem_export_dmabuf(const struct mem_alloc *a, uint64_t off, uint64_t len,
 /* Return the program's flags, with the flag that PST_DMABUF adds. */
 uint32_t mem_dmabuf_flags(const struct mem_ops *ops, uint32_t flags);
 /* Apply MEM_DMABUF_FLAGS to new memory.  Return 0; or -EOPNOTSUPP with a sentence, after freeing
- * it. */
+ * the memory. */
 int mem_dmabuf_want(uint32_t flags, struct mem_alloc **a);
 
 static inline int mem_alive(const struct mem_alloc *a)

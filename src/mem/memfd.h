@@ -13,8 +13,9 @@
 int memfd_new(const char *name, uint64_t len);
 
 /*
- * Return another descriptor of a memfd, read-only if rights (PST_RIGHT_*) lack writing.  That
- * prevents mistakes, but not malice: the receiver has the same uid and can open the file again.
+ * Return another descriptor of a memfd, read-only if rights (PST_RIGHT_*) lack writing.  A
+ * read-only descriptor prevents mistakes, but not malice: the receiver has the same uid and can
+ * open the file again.
  */
 int memfd_again(int fd, uint32_t rights);
 

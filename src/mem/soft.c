@@ -65,9 +65,9 @@ static uint64_t mix_hash(uint64_t x)
 }
 
 /*
- * Make the device's UUID.  It is equal in every process and container during this boot of the
- * machine, because a grant identifies its device by it.  Without /proc the boot id is left out,
- * which does no harm, because grants do not leave the machine.
+ * Make the device's UUID.  The UUID is equal in every process and container during this boot of the
+ * machine, because a grant identifies its device by this UUID.  Without /proc the boot id is left
+ * out, which does no harm, because grants do not leave the machine.
  */
 static void make_uuid(unsigned idx, uint8_t ret[16])
 {

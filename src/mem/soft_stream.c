@@ -351,7 +351,8 @@ int soft_copy(struct mem_stream *base, enum mem_dir dir, const struct mem_copy *
 	/* The entry of a completed batch is not reused during the next BATCHES_MAX batches. */
 	tail = done ? st->batches[done & (BATCHES_MAX - 1)].end : 0;
 	if (st->piece_head - tail + nr > st->nr_pieces) {
-		/* The thread reads the ring while a batch is in flight, so it cannot be moved. */
+		/* The thread reads the ring while a batch is in flight, so the ring cannot be moved
+		 * then. */
 		if (head != done)
 			return err_set(EAGAIN, "the stream has %" PRIu64 " copies under way",
 				       st->piece_head - tail);

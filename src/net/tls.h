@@ -35,7 +35,7 @@ struct net_tls_ops {
 	char version[16];
 	size_t size; /* sizeof(struct net_tls_ops) */
 	/*
-	 * Begin a session: with key as client, or with keys as server.  Both must outlive the
+	 * Begin a session: with key as client, or with keys as server.  The keys must outlive the
 	 * session.
 	 */
 	int (*begin)(int fd, const struct net_key *key, const struct net_keys *keys,
@@ -54,7 +54,8 @@ struct net_tls {
 	bool ready;                      /* the handshake is complete */
 	char peer[NET_KEY_NAME_MAX + 1]; /* name of the peer's key, once ready */
 	uint8_t *out;                    /* encrypted output; NET_TLS_OUT_MAX bytes */
-	size_t out_at, out_len;          /* bytes of out that were sent; all bytes of out */
+	size_t out_at, out_len;          /* out_at: bytes of out that were sent; out_len: bytes
+					  * in out */
 	char why[160];                   /* the sentence of a failed handshake */
 };
 

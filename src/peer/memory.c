@@ -49,7 +49,7 @@ static int import_answer(struct pst_peer *p, uint64_t share)
 	return 0;
 }
 
-/* Return true if no other import of the share must be waited for.  The lock is held. */
+/* Return true if the owner waits for no other import of the share.  The lock is held. */
 static bool import_is_last(const struct import *i)
 {
 	struct list *e;

@@ -10,7 +10,7 @@
 
 /* ----------------------------------------------------------------- headers */
 
-/* Which members a message type uses; the others must be 0. */
+/* Bits: members that a message type uses; the others must be 0. */
 #define HAS_ID (1u << 0)
 #define HAS_SHARE (1u << 1)
 #define HAS_OFF (1u << 2)

@@ -143,7 +143,8 @@ struct peer_opening {
 	int fd;
 	bool has_grant;
 	uint8_t grant[GRANT_LEN];
-	struct import *import; /* listed once the grant has arrived; the caller holds a use */
+	struct import *import; /* on p->imports once the grant has arrived; the caller holds one
+			        * of the import's uses */
 	uint8_t nic_key[PEER_NIC_KEY_LEN];
 };
 

@@ -162,14 +162,15 @@ static void file_wrote(struct rados_file *f, uint64_t end)
 	atomic_store(&f->wrote, true);
 }
 
-/* Complete the operation.  Its memory, file and context then belong to the caller. */
+/* Complete the operation.  The operation's memory, file and context then belong to the caller. */
 static void rados_task_end(struct task *t, int64_t res)
 {
 	struct rados_ctx *c = t->ctx;
 	struct io_op *op = t->op;
 
 	if (res < 0 && t->kind != IO_READ && t->kind != IO_WRITE)
-		file_wrote(t->file, t->reach); /* so that the next sync tries again */
+		file_wrote(t->file, t->reach); /* record the write again, so that the next sync
+					        * retries */
 	if (res < 0 && res != -ECANCELED) {
 		res = lib_err((int)res, t->file->shown);
 		log_warn("%s", err_text());

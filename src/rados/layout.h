@@ -2,7 +2,7 @@
 /*
  * Map a file's bytes to objects: one object, or stripes over many.
  *
- * A striped file has the format of libradosstriper.  Its objects are NAME.%016x, counted from 0.
+ * A striped file has the format of libradosstriper.  The objects are NAME.%016x, counted from 0.
  * The first one has the attributes of the layout and of the size, as decimal text:
  *
  *	striper.layout.object_size, striper.layout.stripe_unit, striper.layout.stripe_count,

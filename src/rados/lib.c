@@ -103,7 +103,7 @@ static int lib_set(void *cluster, const char *op_timeout_s)
 		{ "admin_socket", "" },
 		{ "client_mount_timeout", TEXT(LIB_CONNECT_S) },
 		{ "rados_mon_op_timeout", TEXT(LIB_CONNECT_S) },
-		/* Larger than BUDGET_*, because librados blocks callers at these limits. */
+		/* These limits exceed BUDGET_*, because librados blocks callers that reach them. */
 		{ "objecter_inflight_ops", "2048" },
 		{ "objecter_inflight_op_bytes", "268435456" },
 		/* Ask for a new map 2 seconds after an OSD fell silent, instead of 10. */

@@ -73,7 +73,8 @@ struct head {
 	pthread_mutex_t lock; /* covers all members */
 	pthread_cond_t idle;
 	bool busy;                      /* an operation is in flight */
-	struct task *waiting, *covered; /* tasks for the next operation; of the one in flight */
+	struct task *waiting, *covered; /* waiting: tasks for the next operation; covered: tasks
+					 * of the one in flight */
 	bool closing;
 	uint64_t want;  /* bytes: size that the covered tasks reach */
 	uint64_t made;  /* bytes: size that the operation writes */

@@ -27,7 +27,7 @@ struct attended {
 	atomic_bool called; /* the user made a call since the thread's last check */
 	/* Members below belong to the thread. */
 	struct list link;
-	bool was_ready;   /* at the last check, and no call since */
+	bool was_ready;   /* bytes waited at the last check, and the user has made no call since */
 	bool alone;       /* the thread moves the operations */
 	unsigned turning; /* threads inside turn(), for which attend_end() waits */
 	uint64_t round;   /* last round of attend_turn_all() that included the context */

@@ -2,8 +2,8 @@
 /*
  * An I/O context of the storage service, and its links.
  *
- * A task is an operation of core.  It is sent as pieces of at most WIRE_DATA_MAX bytes; each piece
- * is one request on the wire.  Replies come in any order, and payloads go straight into the
+ * A task is an operation of core.  A task is sent as pieces of at most WIRE_DATA_MAX bytes; each
+ * piece is one request on the wire.  Replies come in any order, and payloads go straight into the
  * operation's memory.  When a connection breaks, its pieces are sent again on the next one: each
  * piece is idempotent.
  *
@@ -36,7 +36,7 @@ struct task {
 	struct io_op *op;
 	struct opened *of;
 	struct task *next;
-	bool queued;         /* on the list of->todo */
+	bool queued;         /* on the list todo of the struct opened */
 	unsigned nr_pieces;  /* pieces that exist now */
 	uint64_t issued;     /* bytes of the operation given to pieces so far */
 	uint64_t limit;      /* bytes before the first missing one; op->len if none */
@@ -70,7 +70,7 @@ struct piece {
 	uint32_t turn;     /* use count of the slot, part of the id: stale replies do not match */
 	uint8_t kind, state, tries;
 	uint16_t op;      /* enum wire_op of a task's piece; the reply repeats it */
-	bool waits_again; /* on the list of->again */
+	bool waits_again; /* on the list again of its struct opened */
 	bool rdma;        /* sent by RDMA: the reply is a message of the queue pair */
 	uint8_t head[WIRE_HEAD];
 	/* Payload of a hello, or of a request for RDMA or by RDMA. */
@@ -153,7 +153,8 @@ struct link {
 };
 
 struct remote_ctx {
-	struct io_ctx base; /* only the user touches it, except nr_ops (under attended.lock) */
+	struct io_ctx base; /* only the user touches this member, except nr_ops (under
+			     * attended.lock) */
 	struct attended attended;
 	int armed_efd; /* the user's eventfd while armed, or -1 */
 	struct waker *waker;

@@ -69,7 +69,8 @@ bool answer_look(struct call *c)
 	c->looked = true;
 	if (c->easy)
 		(void)curl_easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &c->answer.status);
-	/* rclone's server answers a range with 200; no whole object has this header. */
+	/* rclone's server answers a range with status 200 and this header, which no answer with a
+	 * whole object has. */
 	if (c->answer.status == 200 && c->len && *c->answer.range)
 		c->answer.status = 206;
 	if (answer_is_good(c->answer.status) && c->check) {
@@ -94,7 +95,8 @@ static bool keep_text(struct call *c, const char *data, size_t len)
 		return false;
 	}
 	if (c->text_len + len > max) {
-		c->enough = true; /* to name the error: end the exchange */
+		c->enough = true; /* keep the beginning, which names the error, and end the
+				   * exchange */
 		len = max - c->text_len;
 	}
 	more = realloc(c->text, c->text_len + len + 1);

@@ -93,7 +93,8 @@ static bool ini_find(const char *path, const char *profile, const char *key, cha
 	bool in = false, found = false;
 
 	while (f && !found && fgets(line, sizeof(line), f)) {
-		bool nested = line[0] == ' ' || line[0] == '\t'; /* in a table, such as "s3 =" */
+		bool nested = line[0] == ' ' || line[0] == '\t'; /* the line belongs to a table
+								  * such as "s3 =" */
 		char *at = creds_trim(line), *eq;
 
 		if (*at == '[') {

@@ -332,7 +332,8 @@ void http_finished(struct call *c, CURLcode code)
 			call_end(c);
 		return;
 	}
-	if (c->to && c->got < c->len) { /* complete by its own length, but too short */
+	if (c->to && c->got < c->len) { /* complete by its Content-Length, but shorter than the
+					 * range */
 		(void)why_curl(c, CURLE_PARTIAL_FILE);
 		if (again(c))
 			return;

@@ -50,7 +50,7 @@ struct call {
 	const void *body;     /* body to send, in our memory */
 	uint64_t body_len;
 	bool patient; /* allow COMPLETE_SILENCE_S without a byte */
-	bool plain;   /* bodies of http:// may come straight into to (plain.c) */
+	bool plain;   /* a body of http:// may be received straight into @to (plain.c) */
 	uint64_t deadline_ns;
 	check_fn check;
 	call_fn done;

@@ -198,7 +198,7 @@ bool where_set_region(struct where *w, const char *region)
 	return w->custom || amazon_origin(w) == 0;
 }
 
-/* Use a configured endpoint.  Its path, without the last slash, goes to ret_base. */
+/* Use a configured endpoint.  The endpoint's path, without the last slash, goes to ret_base. */
 static int custom_origin(struct where *w, const char *endpoint, char **ret_base)
 {
 	size_t scheme = scheme_len(endpoint), len;

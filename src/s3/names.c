@@ -20,14 +20,15 @@ struct listing {
 	uint32_t flags;
 	pst_name_fn fn;
 	void *arg;
-	int stop;             /* what fn returned */
-	bool found, any;      /* a key begins with prefix: on this page; on any page */
+	int stop;             /* result of fn */
+	bool found, any;      /* found: a key on this page begins with prefix; any: a key on any
+			       * page so far */
 	bool encoded;         /* keys of this page are percent-encoded */
 	uint64_t deadline_ns; /* time limit for consecutive pages without a key */
 };
 
-/* Return the contents of the next element of that name, or NULL.  Its end is overwritten by a NUL
- * until the next call. */
+/* Return the contents of the next element of that name, or NULL.  The element's end is overwritten
+ * by a NUL until the next call. */
 static char *next_element(char **at, const char *name)
 {
 	char open[32], shut[32], *from, *end;

@@ -35,7 +35,7 @@ struct plain {
 	int fd;            /* -1: not connected yet */
 	char *origin;
 	char *request;
-	size_t len, sent; /* bytes of the request's text: all; already sent */
+	size_t len, sent; /* len: bytes of the request's text; sent: bytes already sent */
 	bool used;        /* the connection has given an answer */
 	bool in_body, last;
 	bool dead;               /* to be freed by plain_sweep() */
@@ -63,7 +63,7 @@ static void plain_free(struct plain *p, CURLM *multi)
 	free(p);
 }
 
-/* Close a connection.  Its memory stays until plain_sweep(). */
+/* Close a connection.  The connection's memory stays until plain_sweep(). */
 static void plain_close(struct plain *p)
 {
 	p->dead = true;
@@ -103,7 +103,8 @@ static bool plain_is_alive(const struct plain *p)
 	       (errno == EAGAIN || errno == EWOULDBLOCK);
 }
 
-/* Find an idle connection to an origin. Of too many idle ones, close the oldest first. */
+/* Find an idle connection to an origin.  If there is none but there are too many connections, close
+ * the oldest idle one. */
 static struct plain *plain_find(const char *origin)
 {
 	struct plain *oldest = NULL;
@@ -286,7 +287,7 @@ static void plain_set_low(struct plain *p, uint64_t bytes)
 		p->low = low;
 }
 
-/* Send the request again through libcurl, and later ones for the file, too. */
+/* Send this request, and all later ones for the file, through libcurl. */
 static void plain_refuse(struct plain *p)
 {
 	struct call *c = p->call;
@@ -412,7 +413,8 @@ static bool plain_begin_body(struct plain *p, size_t len)
 		return false;
 	}
 	if (!answer_is_good(c->answer.status) && p->left > ERROR_TEXT_MAX) {
-		p->left = ERROR_TEXT_MAX; /* the rest of an error's text tells nothing */
+		p->left = ERROR_TEXT_MAX; /* receive no more of an error's text: the rest tells
+					   * nothing */
 		p->last = true;
 	}
 	if (more > p->left) /* bytes that belong to no answer */
@@ -460,7 +462,7 @@ static bool plain_read_head(struct plain *p)
 		plain_fail(p, n < 0 || p->head_len ? CURLE_RECV_ERROR : CURLE_GOT_NOTHING);
 		return false;
 	}
-	/* seen_ns stays: as libcurl does, give all headers together SILENCE_S seconds. */
+	/* Leave seen_ns unchanged: all headers together get SILENCE_S seconds, as in libcurl. */
 	p->head_len += (size_t)n;
 	while (plain_find_end(p, from, &len)) {
 		if (!len && p->head_len < HEAD_MAX)
@@ -602,8 +604,8 @@ void plain_take(const struct curl_waitfd *fds, unsigned nr)
 			i++;
 		if (!p->call) {
 			if (i < nr && fds[i].revents)
-				plain_close(p); /* the server closed it, or sent bytes that nobody
-						 * requested */
+				plain_close(p); /* the server closed the connection, or sent
+						 * bytes that nobody requested */
 			continue;
 		}
 		late = now >= plain_until(p);

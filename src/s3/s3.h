@@ -12,7 +12,7 @@
  * headers by the whole line; five later releases changed this behaviour.  sign.c gives the same
  * signature with every libcurl.
  *
- * No torn reads.  The first request of an open is a range of one byte.  Its answer gives the size
+ * No torn reads.  The first request of an open is a range of one byte.  The answer gives the size
  * and the validator: a strong ETag, or a Last-Modified at least a second older than the answer.
  * Every later range sends If-Match with that ETag, and every answer is compared with validator,
  * size and range before a byte is stored, because some servers ignore If-Match.
@@ -115,9 +115,10 @@ void profile_value(const char *name, char *ret, size_t len);
 /* Location of an object, and how to address it.  Only the thread pst-http changes it. */
 struct where {
 	char *shown; /* name for sentences, without query */
-	bool s3;     /* an S3 name: sign the requests, or at least address as S3 */
+	bool s3;     /* the name begins with s3:// */
 	bool sign;
-	bool path_style, custom; /* BUCKET is in the path; an endpoint was configured */
+	bool path_style, custom; /* path_style: BUCKET is in the path; custom: an endpoint was
+				  * configured */
 	char *bucket;
 	char *origin;  /* such as https://HOST:PORT */
 	char *path;    /* encoded; begins with a slash */

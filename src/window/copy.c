@@ -213,7 +213,8 @@ void copy_measure(struct copy_choice *ret, uint32_t caching, void *map)
 	_cleanup_(freep) char *buf = NULL;
 
 	copy_choose(ret, caching);
-	/* Other mappings leave no choice.  Without memory, keep the kernels of copy_choose(). */
+	/* Only write-combining mappings leave a choice.  Without memory, keep the kernels of
+	 * copy_choose(). */
 	if (caching == PST_CACHING_WC)
 		buf = calloc(1, MEASURED);
 	if (!buf)

@@ -23,7 +23,8 @@
 #define API GDRDRV_VERSION(2, 6)    /* version of the interface that this file uses */
 #define OLDEST GDRDRV_VERSION(2, 0) /* oldest supported version of the module */
 #define HAS_INFO_V2 GDRDRV_VERSION(2, 4)
-#define HAS_ATTR GDRDRV_VERSION(2, 5) /* also has PIN_BUFFER_V2 and REQ_MAPPING_TYPE */
+/* Oldest version with GET_ATTR, PIN_BUFFER_V2 and REQ_MAPPING_TYPE. */
+#define HAS_ATTR GDRDRV_VERSION(2, 5)
 
 struct driver {
 	int fd;

@@ -29,27 +29,27 @@ enum {
 };
 
 struct gdrdrv_pin {
-	uint64_t addr; /* in */
+	uint64_t addr; /* input */
 	uint64_t size;
 	uint64_t p2p_token; /* unused: 0 */
 	uint32_t va_space;  /* unused: 0 */
 	uint32_t pad;
-	uint64_t handle; /* out */
+	uint64_t handle; /* output */
 };
 
 struct gdrdrv_pin_v2 {
-	uint64_t addr; /* in */
+	uint64_t addr; /* input */
 	uint64_t size;
 	uint32_t flags;
 	uint32_t pad;
-	uint64_t handle; /* out */
+	uint64_t handle; /* output */
 };
 
 /* Result of GET_INFO_V2.  GET_INFO returns mapped in place of mapping_type; wc_mapping follows
  * both. */
 struct gdrdrv_info {
-	uint64_t handle; /* in */
-	uint64_t va;     /* out, like all members below */
+	uint64_t handle; /* input */
+	uint64_t va;     /* output, like all members below */
 	uint64_t mapped_size;
 	uint32_t page_size;
 	uint32_t tsc_khz;
@@ -62,8 +62,8 @@ struct gdrdrv_info {
 };
 
 struct gdrdrv_attr {
-	uint32_t attr; /* in: GDRDRV_ATTR_* */
-	uint32_t val;  /* out */
+	uint32_t attr; /* input: GDRDRV_ATTR_* */
+	uint32_t val;  /* output */
 };
 
 struct gdrdrv_req_type {
@@ -73,8 +73,8 @@ struct gdrdrv_req_type {
 };
 
 struct gdrdrv_version {
-	uint32_t gdrdrv_version;          /* out */
-	uint32_t minimum_gdr_api_version; /* out: oldest interface that the module serves */
+	uint32_t gdrdrv_version;          /* output */
+	uint32_t minimum_gdr_api_version; /* output: oldest interface that the module serves */
 };
 
 #define GDRDRV_PIN_BUFFER _IOWR(0xda, 1, struct gdrdrv_pin)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Feeders: threads that read files for reads that a stream waits for (feed.c).  They never call the
- * driver.
+ * Feeders: threads that read files for reads that a stream waits for (feed.c).  Feeders never call
+ * the driver.
  */
 #include <poll.h>
 #include <sched.h>

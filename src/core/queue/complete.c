@@ -34,7 +34,7 @@ static inline void release(struct req *r)
 		use_put(r->q, TAKE_PTR(r->file_use));
 }
 
-/* Let syncs start that waited for a completed write.  They are not started here, because the caller
+/* Let syncs start that waited for a completed write.  Do not start them here, because the caller
  * may be iterating over q->inflight. */
 static void writes_done(struct pst_queue *q, uint64_t seq)
 {

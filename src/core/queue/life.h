@@ -9,7 +9,7 @@
  * becomes DONE. If the completion is reaped before that, LATE becomes BUSY, and the end of the last
  * operation frees the request.
  *
- * Paths do not know these states.  They report when nothing of a request is in flight.
+ * Paths do not know these states.  Paths only report when nothing of a request is in flight.
  */
 #ifndef PST_LIFE_H
 #define PST_LIFE_H

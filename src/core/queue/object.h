@@ -70,7 +70,7 @@ struct pst_file {
 	struct file *reader; /* the same file open for reading, for proofs, if file is
 			      * write-only; or NULL */
 	/* Proofs of O_DIRECT on this mount, for reads and for writes (enum proof_dir, direct.c).
-	 * They are not in by_path, because that would cost each part one more load. */
+	 * The pointers are not in by_path, because that would cost each part one more load. */
 	struct proof *direct[2];
 	_Atomic(void *) by_path[PST_PATH_MAX + 1]; /* data of each path for the file; see path.h */
 };

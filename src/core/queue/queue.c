@@ -6,8 +6,8 @@
  * The clock also watches the deadlines of reads that a stream waits for (stream/feed.c).
  *
  * A request that is cancelled or passes its deadline completes even if the kernel does not end its
- * operations.  Its slot, memory and file stay in use until the last operation has ended.  The
- * completion has the flag BUSY if the memory, or the file of a write, may still be touched.
+ * operations.  The request's slot, memory and file stay in use until the last operation has ended.
+ * The completion has the flag BUSY if the memory, or the file of a write, may still be touched.
  */
 #include <inttypes.h>
 
@@ -142,7 +142,8 @@ int queue_submit(struct pst_queue *q)
 		list_move_tail(&q->inflight, &r->link);
 		taken++;
 		r->deadline = r->io.deadline_ns ? r->io.deadline_ns : now + q->timeout_ns;
-		r->io.deadline_ns = r->deadline; /* cancelling may make r->deadline earlier */
+		r->io.deadline_ns = r->deadline; /* keep the original deadline, because
+						  * cancelling may make r->deadline earlier */
 		gauge(&q->nr_inflight, 1);
 		PROBE4(request__submit, q, r->io.op, r->total, r->io.user_data);
 		if (r->deadline < q->next_deadline)

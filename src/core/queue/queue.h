@@ -44,10 +44,10 @@ struct counters {
  * Every call holds the lock, except while the owner sleeps in pst_queue_reap(). Then waiting is
  * true, and other threads may read the uses but must not touch I/O context and requests.
  *
- * pst_mem_drain() and pst_mem_free() need the lock on other threads.  They only try to take it,
- * because the owner may hold it for as long as a file system or a driver takes.  If they fail,
- * queue_unlock() drops the object whose handle was freed, and pst_mem_drain() counts the queue as
- * in use.
+ * pst_mem_drain() and pst_mem_free() need the lock on other threads.  These calls only try to take
+ * the lock, because the owner may hold it for as long as a file system or a driver takes.  If they
+ * fail, queue_unlock() drops the object whose handle was freed, and pst_mem_drain() counts the
+ * queue as in use.
  */
 struct pst_queue {
 	struct lock lock;

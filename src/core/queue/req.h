@@ -20,7 +20,7 @@ struct req;
 /* How a request is moved: by the caller's thread or by an engine. */
 struct req_ops {
 	bool elsewhere; /* other threads move the request, and return it to its queue */
-	/* Start a request whose path is chosen.  Its end is reported later. */
+	/* Start a request whose path is chosen.  The request's end is reported later. */
 	void (*start)(struct req *r);
 	/* Start nothing more of the request, and cancel its operations; err is a positive errno. */
 	void (*stop)(struct req *r, int err);

@@ -6,9 +6,9 @@
  * a worker runs again.  The other workers use more and more slots, until no CPU's cache holds them
  * and every copy takes longer.  So under contention fewer bytes may wait in slots for the device.
  *
- * The limit applies only to reads whose slots a CPU fills from memory.  Their bytes wait for
- * nothing but the device, and a queue below its share continues, so a hanging file blocks no other
- * request.
+ * The limit applies only to reads whose slots a CPU fills from memory.  The bytes of such reads
+ * wait for nothing but the device, and a queue below its share continues, so a hanging file blocks
+ * no other request.
  */
 #ifndef PST_CONTENTION_H
 #define PST_CONTENTION_H

@@ -108,8 +108,8 @@ struct job {
 	bool warm;           /* a CPU filled the slot, or memory is the source; counted in
 			      * nr_warm */
 	bool bounded;        /* the limit under contention applies */
-	bool touches;        /* its copies may touch device memory: counted in the request's
-			      * nr_touch, else in its nr_file */
+	bool touches;        /* the job's copies may touch device memory: counted in the
+			      * request's nr_touch, else in its nr_file */
 	uint8_t disk;        /* index in engine->disks, which counts the job; or DISK_NONE */
 	uint64_t disk_len;   /* bytes of the job that engine->disks counts */
 	uint64_t disk_since; /* CLOCK_MONOTONIC ns when engine->disks began to count disk_len */

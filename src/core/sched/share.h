@@ -32,7 +32,7 @@ struct req_engine {
 	struct transfer *redo;   /* transfers that moved no byte, whose pieces must be staged */
 	struct crc_range *crcs;  /* checksums of the request's jobs, in any order */
 	unsigned nr_crcs, max_crcs;
-	bool crcs_lost;    /* no memory for an element of crcs: one is missing */
+	bool crcs_lost;    /* an element of crcs is missing, for lack of memory */
 	struct list check; /* on the engine's list of requests that wait for a check */
 	bool checked;      /* a check has begun, or the request waits for one */
 	bool verified;     /* the check has compared all pieces and found no difference */

@@ -207,7 +207,7 @@ struct job *engine_next_fed(struct worker *w)
 
 /*
  * A worker that was woken, or that started transfers without slots, may find only jobs that it must
- * not take.  It then wakes a worker that may take them.
+ * not take.  The worker then wakes one that may take them.
  */
 struct job *engine_next(struct worker *w)
 {

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Which worker may take a job, and which one is woken for it.
- */
+/* Decide which worker may take a job, and which worker is woken for the job. */
 #include <sys/eventfd.h>
 
 #include "core/queue/req.h"

@@ -16,7 +16,7 @@
  *
  * Size and change time, as this machine knows them, are compared before and after each copy.  If
  * the file has changed, the bytes are read again through the pool and the mapping is not used any
- * more.  Its pages stay pinned until the file is closed.
+ * more.  The mapping's pages stay pinned until the file is closed.
  */
 #include <sys/mman.h>
 #include <sys/syscall.h>

@@ -42,7 +42,7 @@ struct path_pieces {
 	 * more of the request.
 	 */
 	int (*start)(struct req *r, const struct piece *pc, uint64_t len, struct transfer **ret);
-	/* Note that the request was stopped.  Its transfers may hang. */
+	/* Note that the request was stopped.  The request's transfers may hang. */
 	void (*stopped)(const struct req *r);
 	void (*free)(struct transfer *t);
 };

@@ -343,8 +343,8 @@ void proof_doubt(struct proof *p)
 
 void proof_good(struct proof *p)
 {
-	/* A path that moved wrong bytes before may move right ones by chance.  It stays unproven,
-	 * and every request is compared. */
+	/* A path that moved wrong bytes before may move right ones by chance.  The path stays
+	 * unproven, and every request is compared. */
 	if (is_suspect(p) || atomic_exchange(&p->good, true))
 		return;
 	if (is_suspect(p)) {

@@ -2,9 +2,9 @@
 /*
  * Registrations of memory with RDMA devices.
  *
- * One mutex covers all lists here.  It is not held while a device registers or deregisters, which
- * takes milliseconds.  A registration is on its region's list before the device has made it, so
- * that a second caller waits for it instead of registering again.
+ * One mutex covers all lists here.  The mutex is not held while a device registers or deregisters,
+ * which takes milliseconds.  A registration is on its region's list before the device has made it,
+ * so that a second caller waits for it instead of registering again.
  */
 #include <inttypes.h>
 

@@ -3,9 +3,9 @@
  * Registrations that an allocation keeps for RDMA devices (registration.c).
  *
  * A registration belongs to an allocation and a registrar, which is one protection domain of one
- * device.  It is made on first use, and stays for the next user.  It ends with the allocation, with
- * the registrar, or when there are too many.  If an address is reused after a free, it belongs to
- * another allocation, which has no registration yet.
+ * device.  A registration is made on first use, stays for the next user, and ends with the
+ * allocation, with the registrar, or when there are too many.  An address that is reused after a
+ * free belongs to another allocation, which has no registration yet.
  */
 #ifndef PST_REGISTRATION_H
 #define PST_REGISTRATION_H
@@ -16,14 +16,15 @@
 struct registration;
 
 /*
- * One use of a registration, from registration_get() until registration_put().  The caller owns it.
+ * One use of a registration, from registration_get() until registration_put().  The caller owns the
+ * struct.
  */
 struct reg_user {
 	/*
 	 * Called once, under a lock, when the memory was freed or unwrapped, or its owner ended the
-	 * grant.  May be NULL.  It may set a flag or write to an eventfd, and must not call
-	 * functions of this folder.  The user then stops the work that uses the memory and calls
-	 * registration_put(); the memory stays until then.
+	 * grant.  May be NULL.  The function may set a flag or write to an eventfd, and must not
+	 * call functions of this folder.  The user then stops the work that uses the memory and
+	 * calls registration_put(); the memory stays until then.
 	 */
 	void (*ended)(struct reg_user *u);
 

@@ -7,8 +7,8 @@
  * copies.
  *
  * A trial of a write writes the request's bytes again.  If another process wrote there after the
- * first write, its bytes are lost.  They would be lost anyway, because the request is repeated
- * through the page cache.
+ * first write, that process' bytes are lost.  These bytes would be lost anyway, because the request
+ * is repeated through the page cache.
  */
 #include <string.h>
 

@@ -88,8 +88,8 @@ static void told_put(const struct holder *by, struct hold *h)
 }
 
 /* Tell the memory's provider that the CPU uses the window.  On entry, *hold is the cached window's
- * hold.  It is replaced by a hold that ends the use when it is put.  Return 0 or an errno; EAGAIN:
- * try again later. */
+ * hold.  On success, *hold is a new hold, and putting that hold ends the use.  Return 0 or an
+ * errno; EAGAIN: try again later. */
 static _cold_ int tell(const struct window *w, uint32_t op, struct hold **hold)
 {
 	struct told *t = malloc(sizeof(*t));

@@ -103,7 +103,7 @@ void cufile_info(struct cufile_info *ret);
 
 /* --------------------------------------------------------------------- files */
 
-/* A registered file.  It has a duplicated descriptor, so the file may be freed first. */
+/* A registered file.  The object has a duplicated descriptor, so the file may be freed first. */
 struct cufile_file;
 
 /*

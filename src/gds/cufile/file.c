@@ -21,7 +21,8 @@
 
 struct cufile_file {
 	struct local_file *owner; /* the file with a pointer to this object; NULL: it was freed */
-	unsigned gets, moving;    /* uses and transfers; both 0: the registration ends */
+	unsigned gets, moving;    /* gets: uses; moving: transfers in flight; if both are 0, the
+				   * registration ends */
 	bool ready;
 	int fd;
 	int access; /* O_ACCMODE of fd */

@@ -3,7 +3,8 @@
  * Run penstock-gds-probe to find out how bytes would move between a file and a device.
  *
  * The program inherits the file as descriptor 3 and takes device, offset and library as arguments.
- * It prints one line of results; other output, from the library, is skipped.  See gds/probe.c.
+ * The program prints one line of results; other output, from the library, is skipped.  See
+ * gds/probe.c.
  */
 #include <dlfcn.h>
 #include <inttypes.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Read libcufile's per-GPU counters, which tell how bytes really moved.  Their offset in the
- * statistics changed once, so it is looked up by version; unknown versions have no counters.
+ * Read libcufile's per-GPU counters, which tell how bytes really moved.  The counters' offset in
+ * the statistics changed once, so the offset is looked up by version; unknown versions have no
+ * counters.
  */
 #include <stdatomic.h>
 #include <string.h>

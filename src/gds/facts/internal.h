@@ -152,8 +152,8 @@ void gds_udev(struct gds_look *l, struct gds_fact *f);
 void gds_nvidia_fs(struct gds_look *l, struct gds_fact *f);
 void gds_p2pdma(struct gds_look *l, struct gds_fact *f);
 
-/* If one of the two facts is met, mark the other, missing one as unneeded.  If memory may be
- * shared, mark both. */
+/* If one of the two facts is met and the other is missing, mark the missing one as unneeded.  If
+ * CPU and GPU may share memory, mark both. */
 void gds_stand_in(struct gds_fact *nvidia_fs, struct gds_fact *p2pdma, bool shared);
 
 /* ----------------------------------------------------------------- pci.c */

@@ -123,7 +123,7 @@ void gds_nvidia_fs(struct gds_look *l, struct gds_fact *f)
 
 /* ------------------------------------------------------------------ P2PDMA */
 
-/* What is missing, with cures; as many as fit are listed. */
+/* List of what is missing, with cures: as many as fit. */
 struct lacks {
 	unsigned nr;
 	char found[230], cure[254];

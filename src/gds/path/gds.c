@@ -43,7 +43,7 @@ static struct {
 
 /* -------------------------------------------------------------------- gate */
 
-static int gate_err; /* positive errno because of which cuFile is never used; or 0 */
+static int gate_err; /* 0, or the positive errno for which cuFile is never used */
 
 static void find_gate(void)
 {
@@ -133,8 +133,8 @@ static void gds_answer(struct gds_route *route, enum gds_state state, int err)
 			 state == GDS_BAD ? "" : " now", err_text());
 }
 
-/* Return true if the error is not the route's: cuFile failed to start, or the cause is this one
- * file or other code in the process. */
+/* Return true if the route is not to blame for the error: cuFile failed to start, or the cause is
+ * this one file or other code in the process. */
 static bool may_pass(int err)
 {
 	return err == -EAGAIN || err == -ENOMEM || err == -EMFILE || err == -ENFILE ||

@@ -33,7 +33,7 @@
 #define GDS_PATIENCE_NS NSEC_PER_SEC
 #define GDS_HUNG_NS (10 * NSEC_PER_SEC) /* time after which a transfer counts as hung */
 #define GDS_LOST_NS NSEC_PER_SEC        /* time until a stopped request's transfer counts as hung */
-/* How long to retry while another thread registers the same file or memory. */
+/* Time to retry while another thread registers the same file or memory. */
 #define GDS_SOON_NS (100 * NSEC_PER_MSEC)
 #define GDS_END_NS NSEC_PER_SEC /* how long a free or close waits for cuFile */
 

@@ -5,11 +5,11 @@
  * A batch is copied by the driver's batched copy if the driver has one and host memory is
  * registered: between two copies that are started one by one, the device pauses for some two
  * microseconds.  A batch of many small pieces is moved by one device kernel that reads, or writes,
- * host memory itself; that needs device memory of the kernel's context.  Other batches are a loop
- * of asynchronous copies.
+ * host memory itself; the kernel reaches only device memory of its own context.  Other batches are
+ * a loop of asynchronous copies.
  *
  * The kernel's list of tiles is in a ring that the device reads; a completed batch frees its part
- * of the ring.  Or lists were written earlier (cuda_sgl_write()), and one kernel moves the tiles of
+ * of the ring.  If lists were written earlier (cuda_sgl_write()), one kernel moves the tiles of
  * several lists.
  */
 #include <inttypes.h>
@@ -29,7 +29,7 @@
 #define TILES 8192u          /* tiles in the ring */
 #define MANY_PIECES 4u       /* with this many pieces or more, the kernel is faster */
 #define SMALL_PIECE KIB(256) /* bytes of an average piece, up to which the kernel is faster */
-#define REACHED_MAX 8u       /* other devices that a stream remembers */
+#define REACHED_MAX 8u       /* most other devices that a stream remembers */
 
 struct cuda_stream {
 	struct mem_stream base;
@@ -76,7 +76,7 @@ struct batch {
 	uint64_t len;
 	uint64_t tiles; /* most tiles that the batch can need */
 	bool foreign;
-	bool between; /* a piece lies between two allocations of device memory */
+	bool between; /* a piece is copied between two allocations of device memory */
 };
 
 static atomic_bool no_batched; /* the driver has refused its batched copy before */
@@ -102,7 +102,7 @@ static void stream_done(struct cuda_stream *st)
 	/* Destroy stream and events, unless a reset has already ended them. */
 	if (cuda_lives(st->d, st->life)) {
 		cuda_enter_anyway(&scope, st->ctx);
-		/* Fails if the device is lost, which then moves nothing any more. */
+		/* This call fails if the device is lost; such a device moves nothing any more. */
 		if (st->stream)
 			cuda_ignore(st->d, cu.cuStreamSynchronize(st->stream), "finish a stream");
 		for (unsigned i = 0; i < BATCHES_MAX; i++)
@@ -295,8 +295,8 @@ static cu_result contexts_reach(const struct cuda_stream *st, const struct cuda_
  * Let the stream's device and another one read and write each other's memory directly, by NVLink or
  * PCIe.  Unless both contexts have access, the driver copies between two devices through host
  * memory, at a tenth of the rate (two H200, driver 580: 36 GB/s if no context or only one has
- * access, 316 to 367 GB/s if both have). If the devices cannot reach each other, it always copies
- * through host memory.
+ * access, 316 to 367 GB/s if both have).  If the devices cannot reach each other, the driver always
+ * copies through host memory.
  *
  * The access stays enabled: the program, or a library in it, may rely on it by now.
  */
@@ -317,7 +317,7 @@ static void reach_device_of(struct cuda_stream *st, const struct cuda_alloc *o)
 	st->reached[at].life_plus_1 = key;
 }
 
-/* One piece between two allocations. */
+/* Copy one piece between two allocations. */
 static cu_result copy_between(struct cuda_stream *st, enum mem_dir dir, const struct mem_copy *c,
 			      bool *started)
 {

@@ -116,7 +116,7 @@ static void mark_lost(struct cuda_dev *d, cu_result err)
 
 	if (!atomic_compare_exchange_strong(&d->lost, &none, err))
 		return;
-	/* Every call gets this at the end of the process, so it is no error. */
+	/* At the end of the process every call returns this error, so do not call it a loss. */
 	if (err == CU_DEINITIALIZED)
 		log_debug("the NVIDIA driver has shut down");
 	else

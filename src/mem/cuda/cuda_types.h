@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The types and numbers of the CUDA driver API that Penstock uses, under Penstock's own names, so
- * that no SDK is needed to build it.  They are part of a stable binary interface;
- * tests/unit/test-cuda-abi.c compares them with <cuda.h> if that is installed.
+ * that no SDK is needed to build it.  These types and numbers are part of a stable binary
+ * interface; tests/unit/test-cuda-abi.c compares them with <cuda.h> if that is installed.
  *
  * The tags of handles are the vendor's, so that whole signatures can be compared.
  */

@@ -76,8 +76,8 @@ uint64_t cuda_bar_size(const char *resource)
 
 	if (!f)
 		return 0;
-	/* The first six lines are the BARs.  Which BAR shows the memory differs between generations
-	 * (the vendor calls it BAR1), but it is the largest one on all. */
+	/* The first six lines are the BARs.  The largest BAR shows the memory (the vendor calls it
+	 * BAR1), but its number differs between generations. */
 	for (int i = 0; i < 6 && fgets(line, sizeof(line), f); i++)
 		if (sscanf(line, "%" SCNx64 " %" SCNx64, &start, &end) == 2 && end > start)
 			most = MAX(most, end - start + 1);

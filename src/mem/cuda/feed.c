@@ -26,7 +26,7 @@
 #define PLACES 256u /* most copies of a feed on the stream; the driver accepts 340 */
 #define PLACES_BYTES (PLACES * sizeof(struct place))
 
-/* What stream and kernel read for one copy; one cache line. */
+/* Two words and a descriptor for one copy, which stream and kernel read; one cache line. */
 struct place {
 	_Atomic uint32_t go;   /* the stream waits until go >= the copy's value_of() */
 	_Atomic uint32_t done; /* the stream writes the copy's value_of() here */

@@ -50,7 +50,7 @@ static cu_result properties(const struct cuda_alloc *c, struct cu_prop *ret)
 	if (e != CU_OK)
 		return e;
 	e = cu.cuMemGetAllocationPropertiesFromHandle(ret, handle);
-	/* For an import, the driver does not report that it can be shared. */
+	/* The driver does not report that imported memory can be shared. */
 	if (c->fd >= 0)
 		ret->handle_types |= CU_HANDLE_POSIX_FD;
 	cuda_ignore(c->d, cu.cuMemRelease(handle), "release a handle");

@@ -103,7 +103,7 @@ struct gaudi_buf {
 	uint64_t life;
 	uint64_t va;       /* device address of the first byte; 0 for GAUDI_DMABUF */
 	uint64_t size;     /* bytes */
-	uint64_t handle;   /* by which the memory is freed: a handle, or SynapseAI's address */
+	uint64_t handle;   /* handle, or SynapseAI's address, by which the memory is freed */
 	uint64_t map_base; /* device address of the driver's mapping that contains the buffer */
 	uint64_t lead;     /* GAUDI_DMABUF: bytes in the dma-buf before the buffer */
 	uint64_t buffer_id;

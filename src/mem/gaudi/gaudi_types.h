@@ -32,7 +32,7 @@ struct hl_hw_ip {
 	uint8_t unused0[200];
 	uint64_t dram_page_size; /* bytes */
 	uint8_t unused1[32];
-	uint64_t alloc_page_size; /* of hlthunk_device_memory_alloc(), bytes; 0: unknown */
+	uint64_t alloc_page_size; /* page of hlthunk_device_memory_alloc(), bytes; 0: unknown */
 	uint8_t room[752];
 };
 
@@ -90,7 +90,7 @@ struct syn_device_info {
 	uint32_t type;
 	uint8_t index;
 	uint64_t hbm_base; /* globalHbmBaseAddress */
-	uint8_t room[184]; /* for a longer struct of a newer library */
+	uint8_t room[184]; /* room for the longer struct of a newer library */
 };
 
 _Static_assert(offsetof(struct syn_device_info, dram_size) == 24, "synDeviceInfoV2.dramSize");
@@ -114,7 +114,7 @@ struct scal_pool_info {
 	uint64_t size;     /* bytes */
 	uint64_t free;     /* free bytes */
 	uint64_t map_base; /* device address of the driver's mapping that contains the pool */
-	uint8_t room[56];  /* for a longer struct of a newer library */
+	uint8_t room[56];  /* room for the longer struct of a newer library */
 };
 
 _Static_assert(offsetof(struct scal_pool_info, base) == 24,

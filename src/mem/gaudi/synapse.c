@@ -208,7 +208,8 @@ static void syn_forget(struct gaudi_dev *d)
 {
 	(void)pthread_rwlock_wrlock(&d->syn_calls);
 	if (d->syn_ours)
-		(void)syn.synDeviceRelease(d->syn_id); /* objects on the device end with it */
+		(void)syn.synDeviceRelease(d->syn_id); /* this also ends the objects on the
+						        * device */
 	(void)pthread_rwlock_unlock(&d->syn_calls);
 	d->syn_ours = false;
 	d->syn_users = 0;

@@ -22,7 +22,8 @@ struct checks {
 	const char *root;
 	struct pst_check *of;
 	unsigned nr, max;
-	unsigned devices, usable; /* ports found by kernel or library; ports that can be used */
+	unsigned devices, usable; /* devices: ports found by kernel or library; usable: ports
+				   * that can be used */
 	bool dmabuf;              /* a usable device registers dma-bufs */
 };
 

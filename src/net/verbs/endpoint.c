@@ -547,7 +547,8 @@ static void endpoint_tell(struct endpoint *ep, const struct request *q, uint32_t
 	};
 	if (!q->status)
 		ep->st.bytes += len;
-	/* The device says no reason if the peer's end failed; rdma_rxe often says none at all. */
+	/* If the peer's end failed, the device gives no reason; rdma_rxe often gives none at
+	 * all. */
 	if (q->status == VB_WC_WR_FLUSH_ERR && !ep->has_reason)
 		ret->res = -EIO;
 	ep->has_reason |= q->status != VB_WC_SUCCESS;

@@ -40,7 +40,7 @@ enum endpoint_op {
 	ENDPOINT_WRITE, /* write to the peer's memory */
 	ENDPOINT_READ,  /* read from the peer's memory */
 	ENDPOINT_SEND,  /* send a message into the peer's first receive buffer */
-	ENDPOINT_RECV,  /* only in completions: of endpoint_recv() */
+	ENDPOINT_RECV,  /* only in completions: a message in a buffer of endpoint_recv() */
 };
 
 /* One transfer between contiguous ranges. */

@@ -39,7 +39,8 @@ struct nic {
 	uint64_t max_mr_len;
 	uint32_t max_msg_len;
 	int dmabuf_err;         /* 0: the device registers dma-bufs; else its errno */
-	bool relaxed;           /* knows optional access bits: relaxed ordering */
+	bool relaxed;           /* the device accepts optional access bits, such as relaxed
+				 * ordering */
 	_Atomic bool dead;      /* the device failed or was removed: it completes nothing */
 	int dead_fd;            /* eventfd, readable once dead */
 	_Atomic uint64_t asked; /* when nic_events() last asked the kernel, ns */

@@ -200,6 +200,6 @@ void nvrm_esc_free(int ctl, uint32_t client, uint32_t parent, uint32_t object)
 	struct nvrm_free f = { .client = client, .parent = parent, .object = object };
 	int e = escape(ctl, NVRM_IOCTL(NVRM_FREE, struct nvrm_free), &f);
 
-	/* If it fails, the object ends with the client's descriptor. */
+	/* If this call fails, the object ends with the client's descriptor. */
 	ended("free an object", e, f.status);
 }

@@ -2,10 +2,11 @@
 /*
  * The 64 bytes of cuIpcGetMemHandle().
  *
- * Their layout is not guaranteed, so values that are known beforehand are checked: the size of the
- * allocation and the owner's pid.  If a driver has another layout, these words are elsewhere, or
- * the word that is read as the client names no client.  After these checks, the driver itself looks
- * the objects up and checks who may have them, and windows are proven with data.
+ * The layout of these bytes is not guaranteed, so values that are known beforehand are checked: the
+ * size of the allocation and the owner's pid.  If a driver has another layout, these words are
+ * elsewhere, or the word that is read as the client names no client.  After these checks, the
+ * driver itself looks the objects up and checks who may have them, and windows are proven with
+ * data.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -39,8 +39,8 @@ static void nvrm_close(struct window *base)
 {
 	struct nvrm_window *w = container_of(base, struct nvrm_window, w);
 
-	/* Unmap from the CPU before the driver ends its mapping: what the driver does to a mapping
-	 * without an object is unknown. */
+	/* Unmap from the CPU before the driver ends its mapping: it is unknown what the driver does
+	 * to a mapping without an object. */
 	if (w->w.map)
 		(void)munmap(w->w.map, w->w.map_len);
 	for (unsigned i = 0; i < w->nr; i++) {

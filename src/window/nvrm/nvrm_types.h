@@ -136,7 +136,7 @@ NVRM_AT(struct nvrm_dup, status, 24);
 struct nvrm_map {
 	uint32_t client, device, object, pad12;
 	uint64_t offset, length;
-	uint64_t linear; /* out; needed again to unmap */
+	uint64_t linear; /* output; needed again to unmap */
 	uint32_t status, flags;
 	int32_t fd; /* descriptor of /dev/nvidiaN; usable for one mapping only */
 	uint32_t pad52;
@@ -211,7 +211,7 @@ enum {
 };
 
 struct nvrm_id_info {
-	uint32_t gpu_id; /* in */
+	uint32_t gpu_id; /* input */
 	uint32_t flags, instance, sub_instance;
 	uint32_t sli, board, gpu_instance;
 	int32_t numa;
@@ -222,10 +222,10 @@ NVRM_AT(struct nvrm_id_info, instance, 8);
 
 #define NVRM_NO_PARTITION UINT32_MAX
 
-/* What a descriptor of exported objects contains.  Before 550 it had 76 bytes, without
- * partition. */
+/* The contents of a descriptor of exported objects.  Before driver 550, the structure had 76 bytes,
+ * without partition. */
 struct nvrm_export_info {
-	int32_t fd; /* in */
+	int32_t fd; /* input */
 	uint32_t instance;
 	uint32_t partition; /* part of a divided GPU (MIG), or NVRM_NO_PARTITION */
 	uint16_t max_objects;
@@ -243,8 +243,8 @@ NVRM_AT(struct nvrm_export_info, metadata, 14);
 struct nvrm_import {
 	int32_t fd;
 	uint32_t parent;
-	uint32_t objects[NVRM_IMPORT_MAX]; /* in: new handles for the objects */
-	uint8_t types[NVRM_IMPORT_MAX];    /* out */
+	uint32_t objects[NVRM_IMPORT_MAX]; /* input: new handles for the objects */
+	uint8_t types[NVRM_IMPORT_MAX];    /* output */
 	uint16_t nr, first;
 };
 
