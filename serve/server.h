@@ -217,7 +217,7 @@ struct server {
 	struct list conns, dead;
 	unsigned nr_conns;
 	bool rdma;        /* there is a device, and it may be used */
-	char rdma_by[80]; /* the device and its port */
+	char rdma_by[80]; /* name of the device and its port */
 	unsigned nr_rdma; /* connections that have, or are about to have, a queue pair */
 	struct fault faults[FAULTS];
 	unsigned nr_again; /* connections with conn.again set */
@@ -392,7 +392,8 @@ void reply_end_sending(struct conn *c);
 
 /* ------------------------------------------------------------------ conn.c */
 
-/* Handle a complete message.  payload follows the header, except in requests with data. */
+/* Handle a complete message.  payload is what follows the header; NULL for requests with data, which
+ * is in the job's buffer. */
 void conn_request(struct conn *c, struct job *j, const uint8_t *payload);
 /* Write to the file what the NIC has read from the client; the job holds its handle. */
 void conn_pulled(struct job *j);

@@ -203,7 +203,8 @@ static void engine_iomem_free(struct thread_data *td)
 	td->orig_buffer = NULL;
 }
 
-/* fio opens block devices before forking, to get their size: then only create a descriptor. */
+/* fio opens block devices before forking, to get their size.  In this case only create a
+ * descriptor. */
 static int engine_open_file(struct thread_data *td, struct fio_file *f)
 {
 	struct engine_job *job = td->io_ops_data;

@@ -21,7 +21,7 @@ int io_buf_new(void *base, uint64_t len, struct io_buf **ret)
 	if (!b)
 		return err_set(ENOMEM, "no memory for the description of a buffer");
 	*b = (struct io_buf){ .base = base, .len = len, .nr = (uint32_t)MIN(nr, NR_MAX) };
-	/* Settle for fewer entries: memory without entries is used unregistered. */
+	/* Settle for fewer entries: memory without an entry is used unregistered. */
 	while (b->nr && (b->idx = index_get(&index_table, b->nr, &gen)) == IO_NO_IDX)
 		b->nr /= 2;
 	*ret = b;

@@ -18,7 +18,7 @@
 #define DISK_NONE 0 /* another disk, or an unknown one */
 
 /**
- * disk_of() - the number of the disk with one hardware queue that a file lies on
+ * disk_of() - return the number of the disk that a file lies on, if it has one hardware queue
  * @dev: of the file's file system, or of a block device
  *
  * The first call for a device reads files of sysfs; later calls use a cache.

@@ -41,7 +41,8 @@ static struct index_table index_table = {
 };
 
 #define FS_MEMORY (1u << 0) /* all bytes are resident */
-#define FS_DIRECT (1u << 1) /* O_DIRECT works as such, even if statx(2) does not report it */
+/* O_DIRECT works on this file system, even if statx(2) does not report it. */
+#define FS_DIRECT (1u << 1)
 #define FS_LAYER (1u << 2)  /* the file system passes O_DIRECT on to another one, or refuses it */
 #define FS_STALE (1u << 3)  /* the page cache may lack what another machine wrote */
 #define FS_REMOTE (1u << 4) /* the bytes are on servers, which may stop answering */

@@ -32,7 +32,8 @@
 
 struct threads_ctx {
 	struct io_ctx base;
-	struct io_fifo queued; /* operations before flush(); only the context's user touches it */
+	struct io_fifo queued; /* operations that wait for flush(); only the context's user
+			        * touches the list */
 
 	struct io_inbox inbox; /* pool threads push finished operations here */
 };

@@ -55,7 +55,7 @@ static _cold_ bool register_file(struct uring_ctx *ctx, const struct local_file 
 		log_debug("registering a file with io_uring failed: %s; using descriptors",
 			  err_name(r));
 		ctx->files_off = true;
-		/* Clear the half that was registered: the ring would keep the file open. */
+		/* Clear the half that was registered, else the ring would keep the file open. */
 		(void)io_uring_register_files_update(&ctx->ring, 2 * f->idx, none, 2);
 		return false;
 	}

@@ -19,7 +19,8 @@ int dmabuf_check_fd(int fd, int named, uint64_t size, uint32_t rights);
 
 struct mem_alloc;
 
-/* Export a range as a dma-buf, and close it again.  Return 0, or -errno with a sentence. */
+/* Check that a range can become a dma-buf: export the range, and close the dma-buf.  Return 0, or
+ * -errno with a sentence. */
 int mem_dmabuf_probe(const struct mem_alloc *a, uint64_t off, uint64_t len);
 
 /* Duplicate the descriptor of a dma-buf.  Return it, or -errno with a sentence. */

@@ -67,7 +67,7 @@ struct stretch {
 
 static bool next_mapping(FILE *f, struct stretch *s)
 {
-	char line[4352], prot[8]; /* room for a path and the fields before it */
+	char line[4352], prot[8]; /* line: room for a path and the fields before it */
 
 	while (fgets(line, sizeof(line), f))
 		if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %7s", &s->next, &s->next_end, prot) ==

@@ -31,7 +31,8 @@ static int cannot(const struct mem_ops *ops, const char *what)
 		       ops->reach ? "; " : "", ops->reach ? ops->reach : "");
 }
 
-/* Fail on demand at a fault site that knows no short results: any armed fault is an error. */
+/* Return an error if a fault is armed at the site.  For sites without short results: any fault is
+ * an error. */
 static int injected(enum fault_site site, const char *what)
 {
 	int e = fault_hit(site);

@@ -87,7 +87,8 @@ static void share_ask_back(struct pst_peer *p, struct pst_share *s)
 	s->asked = true;
 }
 
-/* Read until the other side closes its socket; the thread has ended.  Return 0 or -ETIMEDOUT. */
+/* Read until the other side closes its socket.  Called after the thread has ended.  Return 0 or
+ * -ETIMEDOUT. */
 static int wait_until_gone(struct pst_peer *p, uint64_t deadline_ns)
 {
 	for (;;) {

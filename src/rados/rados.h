@@ -143,7 +143,7 @@ struct task {
 	struct rados_ctx *ctx;
 	struct rados_file *file;
 	enum task_stage stage;
-	uint64_t at, end; /* bytes: where the next piece begins; end of the operation */
+	uint64_t at, end; /* bytes; at: where the next piece begins; end: end of the operation */
 	uint64_t reach;   /* smallest size that the head must write */
 	unsigned nr_running;
 	int err;

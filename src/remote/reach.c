@@ -328,7 +328,8 @@ void reach_worked(struct reach *r, uint64_t since)
 	if (likely(!atomic_load_explicit(&r->err, memory_order_relaxed)))
 		return;
 	(void)pthread_mutex_lock(&reaches.lock);
-	/* Ignore a queue pair from before the failure: it says nothing about the next one. */
+	/* Ignore a queue pair from before the failure: its success says nothing about the next
+	 * queue pair. */
 	if (since > r->failed_at) {
 		r->nr_failed = 0;
 		atomic_store(&r->err, 0);

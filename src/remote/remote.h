@@ -66,7 +66,7 @@ uint64_t remote_nr_writes(struct remote_ref *r);
  * lost. */
 int remote_synced(struct remote_ref *r, uint64_t boot, uint64_t nr_writes);
 
-/* Return true if this is the file that was opened first. */
+/* Return true if these are the attributes of the file that was opened first. */
 static inline bool remote_is_same(const struct wire_attr *a, const struct wire_attr *b)
 {
 	return a->dev == b->dev && a->ino == b->ino && a->btime_ns == b->btime_ns;

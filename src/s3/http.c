@@ -306,7 +306,7 @@ void http_finished(struct call *c, CURLcode code)
 		call_end(c);
 		return;
 	}
-	if (c->enough) /* answer_data() has ended the exchange, by the text of an error */
+	if (c->enough) /* answer_data() has ended the exchange: it has enough of the error's text */
 		code = CURLE_OK;
 	if (code == CURLE_OK && !answer_look(c)) {
 		call_end(c);

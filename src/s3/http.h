@@ -27,7 +27,7 @@ struct answer {
 
 struct call;
 
-/* Called on the thread pst-http when the call has ended; may free it, or start others. */
+/* Called on the thread pst-http when the call has ended; may free the call, or start others. */
 typedef void (*call_fn)(struct call *c);
 /* Check an answer with status 200 or 206 before its bytes are stored.  Return 0, or -errno with the
  * cause in c->why. */

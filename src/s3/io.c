@@ -25,7 +25,7 @@ struct task {
 	struct task *next;
 	struct io_op *op;
 	struct s3_file *file;
-	uint64_t at, end; /* bytes: where the next range begins; end of the read */
+	uint64_t at, end; /* bytes; at: where the next range begins; end: end of the read */
 	unsigned nr_calls;
 	int err;
 	bool starting;

@@ -137,7 +137,7 @@ int where_new(const char *name, struct where **ret);
 void where_free(struct where *w);
 /* Switch to the bucket's region, as told by the server; return false if the endpoint stays. */
 bool where_set_region(struct where *w, const char *region);
-/* Return true for http:// on this machine. */
+/* Return true for an http:// URL whose host is this machine. */
 bool is_loopback_url(const char *url);
 /* Check that the URL's bytes may be sent unencrypted.  Return 0, or -EPERM with a sentence. */
 int check_plain(const char *url, const char *shown);

@@ -53,7 +53,7 @@ static bool load_by_device(const struct cost *c, size_t len)
 	return mem_copy_wait(c->st, c->src->alloc, MEM_FROM_DEVICE, c->src->off, c->host, len) == 0;
 }
 
-/* Return the shortest time of some rounds in ns, or UINT64_MAX if one fails. */
+/* Run fn several times.  Return the shortest time in ns, or UINT64_MAX if fn fails once. */
 static uint64_t least(const struct cost *c, bool (*fn)(const struct cost *c, size_t len),
 		      size_t len)
 {

@@ -95,7 +95,8 @@ static void prep_engine(struct req *r, struct share *share)
 	eng->checked = eng->verified = eng->has_crc = false;
 }
 
-/* Check the stream before submit checks it again, so that the error sentence names this request. */
+/* Check the stream here, although submit checks it again: here the error sentence names this
+ * request. */
 static int prep_stream(const struct pst_io *io, struct share *share)
 {
 	const struct mem_alloc *a = io->mem->region->alloc;

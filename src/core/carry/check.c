@@ -104,7 +104,8 @@ static void join_runs(struct req_engine *re)
 	re->nr_crcs = nr;
 }
 
-/* Cut the piece at the cursor where a run begins or ends.  Return true if it lies in a run. */
+/* Cut the piece at the cursor where a run begins or ends.  Return true if the piece lies in a
+ * run. */
 static bool check_cut(struct check *c, struct piece *p)
 {
 	const struct req_engine *re = req_engine(c->req);

@@ -57,7 +57,7 @@ struct pst_queue {
 	atomic_bool freed;   /* the program freed the queue; operations may be in flight */
 	atomic_bool quiet;   /* freed, and nothing is in flight: the last reference destroys the
 			      * queue */
-	atomic_bool look;    /* handles of objects were freed while the lock was held */
+	atomic_bool look;    /* set when handles of objects were freed while the lock was held */
 	struct use *dropped; /* objects to be released after unlocking */
 	const struct io_backend *backend;
 	struct io_ctx *ctx;

@@ -132,7 +132,7 @@ unsigned registry_uses(const struct object *obj)
 	unsigned nr = 0;
 
 	for (struct pst_queue *q = next_queue(NULL); q; q = next_queue(q)) {
-		/* If the caller's reference is the only one, no queue knows the object. */
+		/* If the caller holds the only reference, no queue knows the object. */
 		if (atomic_load(&obj->refs) > 1)
 			nr += uses(q, obj);
 		look_after(q);

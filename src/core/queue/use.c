@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The objects that a queue has requests on: a hash table by address, under the queue's lock.  Also
- * the slow parts of unlocking a queue, because they release objects.
+ * The objects that a queue has requests on: a hash table by address, under the queue's lock.  This
+ * file also has the slow parts of unlocking a queue, because they release objects.
  */
 #include "base/cancel.h"
 #include "base/err.h"

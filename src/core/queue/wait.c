@@ -39,7 +39,8 @@ void queue_ring(struct alarm *a)
 	struct pst_queue *q = container_of(a, struct pst_queue, alarm);
 	uint64_t at = atomic_load(&q->ring_at);
 
-	/* Ring again later if the requests whose deadline was near have ended. */
+	/* If the requests whose deadline was near have ended, ring again at ring_at, which is
+	 * later. */
 	if (at <= now_ns())
 		(void)eventfd_write(q->efd, 1);
 	else

@@ -20,7 +20,7 @@
 /* Pieces in each of the first and last jobs of a request with scattered pieces. */
 #define EDGE_PIECES 32u
 
-/* Return the full length of the next piece, begun or not, if it is small and not the only one, else
+/* If the next piece, begun or not, is small and not the only one, return its full length, else
  * 0. */
 static uint64_t scattered_piece(const struct req *r)
 {

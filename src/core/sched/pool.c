@@ -118,7 +118,7 @@ static struct job *own_take(struct worker *w)
 	return j;
 }
 
-/* Return the free slots that workers keep to their arenas. */
+/* Put the free slots that workers keep back into their arenas. */
 static void own_put_all(struct engine *e)
 {
 	struct job *j;
@@ -150,7 +150,7 @@ static void pool_trim(struct pool *p, struct list *ret)
 /* ------------------------------------------------------------------- parts */
 
 /* Compute each pool's share of the limit, under the pools' lock.  Arenas above the share move to
- * idle. */
+ * *idle. */
 static void share_out(struct list *idle)
 {
 	uint64_t bound = limit_get(LIMIT_POOL, builtin()), reserve = pools.reserve;

@@ -65,7 +65,7 @@ struct mapping {
 	struct work work; /* pins waiting units; after the file is closed, unpins all */
 	struct mem_late late;
 	pthread_mutex_t lock;
-	atomic_uint refs;     /* the file holds one, and so does each struct half */
+	atomic_uint refs;     /* references: one of the file, and one of each struct half */
 	bool closed;          /* the file was closed; under the lock */
 	unsigned nr_unpinned; /* unpinned units: all before this index */
 	unsigned nr_units;

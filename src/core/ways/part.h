@@ -71,7 +71,7 @@ struct part {
 	bool eof;       /* the file ends after got */
 
 	uint8_t out;     /* bit set of the plan's hops that the part does not use any more */
-	uint8_t hop;     /* index in the plan of the hop of the current operation */
+	uint8_t hop;     /* hop of the current operation, as an index in the plan */
 	uint8_t step;    /* enum part_step */
 	bool in_flight;  /* the I/O context has op */
 	struct job *job; /* for the part's user; part.c does not use job, link and hold */

@@ -157,7 +157,8 @@ static enum pst_why peer_fit(struct part *p, int *ret_detail)
 
 const struct path_ops path_peer = {
 	.path = PST_PATH_PEER,
-	.quiet = true, /* no reason needed: files of other providers have other hops */
+	.quiet = true, /* report no reason if this hop is skipped: files of other providers
+		        * have other hops */
 	.why = peer_why,
 	.fit = peer_fit,
 	.plan = peer_plan,

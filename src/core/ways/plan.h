@@ -22,8 +22,8 @@ const struct plan *plan_of_read(const struct pst_queue *q, const struct pst_io *
 
 /* Set the plan's reason, unless the plan already has one. */
 void plan_reason(struct plan *p, uint32_t why, int detail);
-/* Let the CPU move a request on memory that cannot be staged, because the device path of its plan
- * does not reach the memory.  Return 0, or -EOPNOTSUPP with a sentence.  Defined in window.c. */
+/* Let the CPU move a request whose memory cannot be staged, and is not reached by the device path
+ * of the plan.  Return 0, or -EOPNOTSUPP with a sentence.  Defined in window.c. */
 int window_instead(struct req *r);
 /* Return the file from which a proof can read plain bytes, or NULL. */
 struct file *plan_reader(const struct pst_file *f);

@@ -25,7 +25,8 @@ static enum pst_why tcp_fit(struct part *p, int *ret_detail)
 const struct path_ops path_tcp = {
 	.path = PST_PATH_TCP,
 	.copies = true,
-	.quiet = true, /* no reason needed: files of other providers have other hops */
+	.quiet = true, /* report no reason if this hop is skipped: files of other providers
+		        * have other hops */
 	.why = tcp_why,
 	.fit = tcp_fit,
 };

@@ -108,7 +108,7 @@ static struct window *window_cache_take(const struct holder *by, struct cached_w
 	return w;
 }
 
-/* Return the window of a cached window of which the caller is a user. */
+/* Return the open window of a cached window that the caller uses. */
 static struct window *cached_window_window(struct cached_window *v)
 {
 	struct window *w = atomic_load(&v->window);

@@ -57,7 +57,7 @@ static void disk_closedirp(DIR **d)
 		(void)closedir(*d);
 }
 
-/* Find the n-th name in a directory that the filter accepts; return false if there are fewer. */
+/* Find the n-th name that the filter accepts in a directory; return false if there are fewer. */
 static bool disk_entry(const struct gds_path *dir, unsigned n, bool (*like)(const char *name),
 		       char ret[GDS_NAME_MAX])
 {

@@ -204,7 +204,7 @@ static int kernel_has_p2pdma(const struct gds_look *l, const char *release)
 	};
 	struct symbols s = symbols(l);
 
-	/* Symbols of the running kernel outrank the file of its configuration. */
+	/* Trust the symbols of the running kernel more than the file of its configuration. */
 	if (s.read)
 		return s.p2pdma;
 	for (unsigned i = 0; *release && !strchr(release, '/') && i < ARRAY_SIZE(configs); i++) {

@@ -520,7 +520,8 @@ static int look_at_batch(const struct cuda_dev *d, struct batch *b)
 	for (unsigned i = 0; i < b->nr; i++) {
 		const struct mem_copy *c = &b->v[i];
 
-		/* Check an allocation once for consecutive pieces in it, which are common. */
+		/* Check an allocation only once if consecutive pieces lie in it, which is
+		 * common. */
 		if (c->alloc != last) {
 			if (c->alloc->device != d->idx)
 				return err_set(EINVAL, "memory of cuda:%u on a stream of cuda:%u",

@@ -328,7 +328,7 @@ void cuda_feed_end(struct mem_feed *base);
 int cuda_feed_poll(const struct mem_feed *base, uint64_t nr);
 void cuda_feed_check_lost(struct mem_feed *base);
 void cuda_feed_free(struct mem_feed *base);
-/* cuda_orders_let_go() and cuda_orders_forget(), but for feeds. */
+/* The same as cuda_orders_let_go() and cuda_orders_forget(), for feeds. */
 void cuda_feeds_let_go(struct cuda_dev *d);
 void cuda_feeds_forget(struct cuda_dev *d);
 

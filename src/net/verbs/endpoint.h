@@ -81,7 +81,7 @@ struct endpoint_times {
  */
 struct endpoint_times endpoint_times(uint32_t deadline_ms);
 
-/* Create an endpoint.  The domain must outlive it. */
+/* Create an endpoint.  The domain must outlive the endpoint. */
 int endpoint_new(struct nic_domain *d, const struct endpoint_opts *o, struct endpoint **ret);
 
 /* Stop requests in flight and destroy the queues.  After this call the device accesses no memory
