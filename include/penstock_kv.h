@@ -259,7 +259,7 @@ struct pst_kv_batch {
 	uint64_t user_data;              /* returned in the completion */
 };
 
-/* The kernel may still read (SET) or write (GET) memory of the batch.  Wait for it with
+/* The kernel may still read (SET) or write (GET) memory of the batch.  Wait for the kernel with
  * pst_mem_drain() on the pst_mem, or with pst_kv_drain() if the item gave an address.  Gets with
  * PST_KV_BOUNCE never have this flag. */
 #define PST_KV_BUSY (1u << 0)
@@ -478,7 +478,8 @@ struct pst_kv_block {
 	const void *key;      /* the block's key */
 	uint64_t key_len;     /* bytes of key */
 	uint64_t len;         /* bytes of the block */
-	uint64_t used_s;      /* last set or get, seconds since 1970; gets only every touch_s */
+	uint64_t used_s;      /* time of the last set or get, seconds since 1970; gets update it
+			       * at most every touch_s */
 	int32_t err;          /* 0, or why a get would miss: -EBADMSG, -EIO, ... */
 	uint32_t reserved;    /* 0 */
 };

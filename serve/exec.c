@@ -467,8 +467,8 @@ static struct job *exec_next_job(struct pool *p)
 	return j;
 }
 
-/* The page cache does not have all bytes of a read: leave it to a worker that may wait.  The lock
- * is held.  Return false if the client is gone. */
+/* The page cache does not have all bytes of a read: leave the read to a worker that may wait.  The
+ * lock is held.  Return false if the client is gone. */
 static bool exec_is_slow(struct pool *p, struct job *j)
 {
 	struct conn *c = j->conn;

@@ -392,7 +392,7 @@ void reply_end_sending(struct conn *c);
 
 /* ------------------------------------------------------------------ conn.c */
 
-/* Handle a complete message.  payload is what follows the header; NULL for requests with data, which
+/* Handle a complete message. payload: what follows the header; NULL for requests with data, which
  * is in the job's buffer. */
 void conn_request(struct conn *c, struct job *j, const uint8_t *payload);
 /* Write to the file what the NIC has read from the client; the job holds its handle. */

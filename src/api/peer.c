@@ -293,8 +293,8 @@ int pst_peer_send(struct pst_peer *peer, struct pst_mem *mem, uint64_t off, uint
 	return send_long(peer, &pl, len, flags, deadline_ns);
 }
 
-/* Return true if a later call may receive the same message.  If not, its sender is told the
- * error. */
+/* Return true if a later call may receive the same message.  If not, the message's sender is told
+ * the error. */
 static bool message_stays(int r)
 {
 	switch (-r) {

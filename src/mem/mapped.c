@@ -104,7 +104,7 @@ static int by_text(FILE *f, const struct mapped *list, unsigned nr)
 	return 0;
 }
 
-/* Check one range by MS_ASYNC, which only looks for holes if there is no file to write. */
+/* Check one range by msync(MS_ASYNC), which only looks for holes if there is no file to write. */
 static int by_msync(const struct mapped *m)
 {
 	uint64_t start = align_down(m->addr, (uint64_t)sysconf(_SC_PAGESIZE));

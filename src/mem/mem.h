@@ -426,7 +426,7 @@ void mem_device_info(const struct mem_ops *ops, unsigned device, struct pst_devi
  * the number of devices. */
 int mem_list(struct pst_device *ret, unsigned max);
 
-/* pst_device_find(), but with provider and index as results. */
+/* Find a device as pst_device_find() does, and return its provider and index. */
 int mem_find(const char *name, const struct mem_ops **ret_ops, unsigned *ret_device);
 
 /* Return a new number for mem_alloc.buffer_id. */

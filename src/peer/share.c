@@ -404,7 +404,8 @@ static int share_register(struct pst_peer *p, struct pst_share *s)
 	return 0;
 }
 
-/* Return a registered share, which now counts as not registered, and as used; or NULL. */
+/* Return a registered share after marking it as not registered and as used; NULL if there is
+ * none. */
 static struct pst_share *share_take_registered(struct pst_peer *p)
 {
 	struct pst_share *ret = NULL;

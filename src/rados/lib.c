@@ -41,8 +41,8 @@ static struct {
 	unsigned users;
 } self = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-/* Disconnect at exit, unless the connection is in use.  Runs before librados' destructors, because
- * librados was loaded before this was registered. */
+/* Disconnect at exit, unless the connection is in use.  This function runs before librados'
+ * destructors, because it was registered after librados was loaded. */
 static void lib_at_exit(void)
 {
 	void *cluster = NULL;

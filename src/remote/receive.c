@@ -408,11 +408,12 @@ static bool receive_tls_body(struct link *l, ssize_t *ret)
 	return true;
 }
 
-/* Fill the buffer with as many records as are there.  An error after the first is returned by the
- * next call. */
+/* Fill the buffer with as many records as are there.  An error after the first record is returned
+ * by the next call. */
 static ssize_t receive_tls_buffer(struct link *l)
 {
-	/* Long payloads that need not pass through the buffer begin behind the next header. */
+	/* If long payloads are due, take only one record: such a payload follows the next header,
+	 * and need not pass through the buffer. */
 	bool more = l->cur || !l->nr_long;
 	uint32_t have = l->in_len - l->in_at;
 	ssize_t n, all = 0;

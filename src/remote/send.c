@@ -46,7 +46,7 @@ static void task_not_by_rdma(struct task *t, uint64_t off, int err)
 	task_check(t);
 }
 
-/* Send a piece of a task.  Return false if its memory vanished, which ends the task. */
+/* Send a piece of a task.  Return false if the piece's memory vanished, which ends the task. */
 static bool send_piece(struct link *l, struct piece *p)
 {
 	const struct io_op *op = p->task->op;

@@ -16,7 +16,7 @@
 #define COPY_BYTES MIB(1) /* bytes copied to the host at a time, for memory without checksums */
 #define COPY_PIECES 16u   /* most copies to the host before the worker does other work */
 
-/* A check: a worker computes the checksums of one request after another. */
+/* The state of a worker that computes the checksums of one request after another. */
 struct check {
 	struct mem_sums *sums; /* created on first use */
 	bool no_sums;          /* the device cannot compute checksums */

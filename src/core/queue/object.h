@@ -59,7 +59,8 @@ struct pst_mem {
 	struct region *region;
 	uint64_t off; /* first byte of the range, counted from the allocation's start */
 	uint64_t len;
-	bool on_host;    /* the CPU can use the memory; a copy, because every request checks it */
+	bool on_host;    /* the CPU can use the memory; stored here, because every request checks
+			  * it */
 	uint32_t flags;  /* PST_MEM_* */
 	uint32_t rights; /* PST_RIGHT_* */
 };

@@ -250,7 +250,7 @@ void order_end(struct req *r)
 
 /*
  * Wake one worker for each stream, because the worker that should query is busy or blocked by the
- * driver.  The driver may block each of them with another stream.
+ * driver.  The driver may block each worker because of another stream.
  */
 static void wake_watchers(struct engine *e)
 {

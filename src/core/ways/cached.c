@@ -69,8 +69,8 @@ bool cached_worth(const struct req *r, uint64_t off, uint64_t len)
 	 * here.  Ask first only if the file system may hang. */
 	if (req_plan(r)->ahead && (file->caps & (FILE_NOWAIT | FILE_MAY_HANG)) == FILE_NOWAIT)
 		return true;
-	/* Never skip the call for many bytes: it is cheap compared with copying them, and the page
-	 * cache may hold the file by now. */
+	/* Never skip the call for many bytes: the call is cheap compared with copying them, and the
+	 * page cache may hold the file by now. */
 	res = skip && len < WARM_ASK_LEN ? -1 : file_resident(file, off, len);
 	if (res < 0 && skip) {
 		w.skip--;

@@ -21,7 +21,7 @@
  * them again if they still hold.
  *
  * A spawned thread reads and writes the cache, because a home directory may hang.  Requests do not
- * wait for the thread: until it has read the cache, they are compared.
+ * wait for the thread: they are compared until the cache was read.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -260,7 +260,7 @@ static void cache_run(struct work *w)
 
 /*
  * Start a thread that reads or writes the cache, whose file system may hang; under the lock.
- * Requests do not wait for the thread: until it has read the cache, they are compared.
+ * Requests do not wait for the thread: they are compared until the cache was read.
  */
 static void cache_work(void)
 {

@@ -24,7 +24,8 @@ struct plan {
 	bool unaligned;      /* an unaligned write, which O_DIRECT does not move */
 	uint32_t off_mask;   /* bits that must be 0 in offsets and lengths, because the first hop
 			      * must move all bytes in whole blocks */
-	uint32_t mem_mask;   /* bits that must be 0 in host addresses, for the reason of off_mask */
+	uint32_t mem_mask;   /* bits that must be 0 in host addresses, for the same reason as in
+			      * off_mask */
 	bool restage;        /* if the caller's thread cannot move all bytes, the engine moves the
 			      * request instead */
 	bool listed;         /* the caller listed file hops, so skipping CACHED is a reason */

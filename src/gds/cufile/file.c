@@ -3,8 +3,9 @@
  * Registrations of files with libcufile.
  *
  * libcufile identifies a file by its descriptor number, and a number can be registered only once.
- * So each registration here duplicates the descriptor: it collides with nobody's, and stays open
- * for as long as libcufile may use it, even if the file is closed.
+ * So each registration here duplicates the descriptor: nobody else registers the duplicate's
+ * number, and the duplicate stays open for as long as libcufile may use it, even if the file is
+ * closed.
  *
  * libcufile does not count transfers in flight, and a transfer on an ended registration corrupts
  * its driver's use count.  So transfers are counted here.

@@ -157,7 +157,7 @@ int gaudi_check_life(const struct gaudi_dev *d, uint64_t life);
 
 /* Create a buffer with one reference.  Return NULL with a sentence on failure. */
 struct gaudi_buf *gaudi_buf_new(enum gaudi_how how, struct gaudi_dev *d);
-/* Put the buffer on the list that wraps search. */
+/* Put the buffer on the list that is searched by wraps. */
 void gaudi_buf_publish(struct gaudi_buf *b);
 /* Return the buffer that has some byte of the range, with one more reference; NULL if there is
  * none. */
