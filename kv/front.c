@@ -121,8 +121,8 @@ static uint64_t end_late(struct pst_kv *kv, uint64_t now)
 		if (b->deadline_ns > now) {
 			next = MIN(next, b->deadline_ns);
 		} else {
-			/* A job in JOB_IO continues.  After its request it may hang in a call with
-			 * a path, so check again. */
+			/* A job in JOB_IO continues.  After its request the job may hang in a call
+			 * with a path, so check again. */
 			front_give_up(b, -ETIMEDOUT, true);
 			next = MIN(next, now + LATE_LOOK_NS);
 		}

@@ -42,7 +42,7 @@ int root_open(struct root *r, const char *const *dirs, unsigned nr, enum root_us
 void root_close(struct root *r);
 
 /* As the owner: record budget, bound of blocks and this process' number for other processes.  A
- * failure is ignored: only statistics read them. */
+ * failure is ignored: only statistics read these values. */
 void root_put_bounds(const struct root *r, uint64_t budget, uint64_t max_blocks);
 /* Read the bounds that the last owner wrote.  Both are 0 if there are none. */
 void root_get_bounds(const struct root *r, uint64_t *ret_budget, uint64_t *ret_max_blocks);

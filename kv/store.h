@@ -42,7 +42,7 @@ struct cache {
 struct space {
 	uint64_t hash;
 	char *prefix;            /* served store: start of its blocks' names */
-	char *identity, *tenant; /* NULL: found on disk without its file of words */
+	char *identity, *tenant; /* NULL if the space was found on disk without its file of words */
 	uint64_t quota;
 	struct cache *cache;
 	struct cache own;
@@ -116,7 +116,8 @@ struct pst_kv {
 	struct remote_server *server;              /* NULL unless the store is served */
 	bool reader, sync, bounce, ending, broken; /* broken: used may be wrong */
 	uint64_t budget, reserve, used, touch_ns, timeout_ns;
-	uint64_t max_blocks, files; /* most files that used may include; their number now */
+	uint64_t max_blocks, files; /* max_blocks: most files that used may include; files: their
+				     * number now */
 	uint64_t remembered;        /* sum of all caches' remembered; at most max_blocks */
 	uint64_t quota; /* replaces the quotas of spaces on disk; 0: they keep their own */
 	const struct tier_policy_ops *ops;
@@ -160,8 +161,8 @@ static inline bool store_has_index(const struct pst_kv *kv)
 
 /* ------------------------------------------------------- kv.c */
 
-/* pst_kv_open() that applies a quota to each space on disk, unless quota is 0.  The spaces' files
- * keep their own quotas. */
+/* Open a store as pst_kv_open() does, but apply a quota to each space on disk, unless quota is 0.
+ * The spaces' files keep their own quotas. */
 int kv_open(const char *const *dirs, unsigned nr, const struct pst_kv_opts *opts, uint64_t quota,
 	    struct pst_kv **ret_kv);
 /* Check whether a store could be opened, and change nothing.  Return 0, or -errno with a
@@ -285,8 +286,8 @@ void batch_unref(struct batch *b);
 void front_cancel(struct pst_kv *kv);
 /* Keep memory that the kernel may still use, and free it later. */
 void busy_keep(struct pst_kv *kv, struct pst_mem *mem);
-/* Give all memory that the kernel may still use to the library, which frees it when the kernel does
- * not use it any more.  Called when there are no threads. */
+/* Leave to the library all memory that the kernel may still use: the library frees it when the
+ * kernel does not use it any more.  Called when there are no threads. */
 void busy_free_all(struct pst_kv *kv);
 
 /* Drop a reference.  The last one frees the store. */

@@ -65,7 +65,7 @@ ssize_t warm_pread(int fd, enum warm_fs fs, void *buf, size_t len, uint64_t at)
 /* A position in the pieces of a block. */
 struct warm_at {
 	const struct pst_seg *seg;
-	uint64_t k, in; /* index of the piece in seg; bytes of it that are done */
+	uint64_t k, in; /* k: index of the piece in seg; in: bytes of that piece that are done */
 	char *base;
 };
 

@@ -533,7 +533,7 @@ void conn_kill(struct conn *c, const char *why)
 		(void)snprintf(text, sizeof(text), "dropped the client %s: %s", from, why);
 		c->s->o.say(text);
 	}
-	/* A worker may be sending.  The descriptor that it uses must not become that of another
+	/* A worker may be sending.  The worker's descriptor must not become that of another
 	 * client. */
 	(void)shutdown(c->sock, SHUT_RDWR);
 	(void)epoll_ctl(c->s->epfd, EPOLL_CTL_DEL, c->sock, NULL);

@@ -2,7 +2,7 @@
 /*
  * Metrics of the server by HTTP (GET /metrics).  A client may send anything or nothing, and may not
  * read the answer.  So each connection gets only a few bytes and a few seconds, and the loop never
- * waits for it.
+ * waits for a connection.
  */
 #include <inttypes.h>
 #include <stdio.h>

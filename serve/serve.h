@@ -27,7 +27,7 @@ struct serve_store {
 	void (*close)(void *file);
 	int (*find)(void *arg, const char *name, const char *key, uint64_t *ret_len);
 	int (*remove)(void *arg, const char *name, const char *key);
-	/* Write its metrics in the text format of Prometheus. */
+	/* Write the store's metrics in the text format of Prometheus. */
 	void (*metrics)(void *arg, FILE *to);
 };
 

@@ -383,7 +383,8 @@ void reply_take_over(struct job *j);
 bool reply_send_some(struct conn *c);
 /* Return true if the kernel has accepted all replies.  Called by the loop. */
 bool reply_all_sent(const struct conn *c);
-/* Return true if replies wait for the client to take others.  A worker that sends never waits. */
+/* Return true if replies wait for the client to take earlier ones.  A worker that sends never
+ * waits. */
 bool reply_is_stalled(const struct conn *c);
 /* Make the loop the sender.  Return false if a worker is. */
 bool reply_loop_sends(struct conn *c);

@@ -43,7 +43,7 @@ static void gdrapi_errno_restore(const int *saved)
 
 #define KEEP_ERRNO() __attribute__((cleanup(gdrapi_errno_restore), unused)) int _errno = errno
 
-/* The process that uses libpenstock; forked children must not use it. */
+/* The process that uses libpenstock; forked children must not use libpenstock. */
 static _Atomic pid_t user;
 
 /* ---------------------------------------------------------------- sessions */

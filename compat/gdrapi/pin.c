@@ -92,8 +92,9 @@ int pin_publish(struct pin *p, unsigned long session, unsigned long *ret_handle)
 	uintptr_t handle = 0;
 	int r;
 
-	/* Hold the pin's lock: a thread that finds the handle, or ends the session, waits for it.
-	 * So either this call sees the end of the session, or the other thread finds the pin. */
+	/* Hold the pin's lock: a thread that finds the handle, or ends the session, waits for this
+	 * lock.  So either this call sees the end of the session, or the other thread finds the
+	 * pin. */
 	(void)pthread_mutex_lock(&p->lock);
 	r = session_check(session) ? EINVAL : 0;
 	if (!r && handle_new(&handles, p, &handle) < 0)

@@ -83,8 +83,8 @@ struct pin *pin_first(void);
 /* ------------------------------------------------------------------ copies */
 
 /*
- * Enter the mapping of a handle: it stays mapped until pin_leave() with *ret_shard.  Return NULL if
- * it is not mapped.
+ * Enter the mapping of a handle: the mapping stays until pin_leave() with *ret_shard.  Return NULL
+ * if there is no mapping.
  */
 struct pin *pin_enter(unsigned long handle, unsigned *ret_shard);
 void pin_leave(struct pin *p, unsigned shard);

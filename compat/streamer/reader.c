@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Reader threads.  Each has a queue of its own and takes one piece at a time, so that the readers
- * share the copies from the page cache, which their own threads make.
+ * share the work of copying from the page cache, each on its own thread.
  */
 #include <inttypes.h>
 #include <string.h>

@@ -27,7 +27,7 @@ struct streamer {
 	pthread_cond_t work;     /* signalled for a new job, and at the end */
 	pthread_cond_t answered; /* signalled for a new response, and at the end */
 	pthread_cond_t left;     /* signalled when the last caller leaves */
-	uint64_t forks;          /* value of forks in streamer.c when it was created */
+	uint64_t forks;          /* value of forks in streamer.c when the streamer was created */
 	unsigned callers;        /* threads inside a call */
 	bool ending;
 	uint64_t submissions;

@@ -319,7 +319,7 @@ int runai_file_streamer_list_files(void *streamer, const char *prefix, int recur
 
 	if (code)
 		return code;
-	/* Leave the streamer first: fn may use it, and even end it. */
+	/* Leave the streamer first: fn may use the streamer, and even end it. */
 	streamer_leave(st);
 	return list_files(&l, prefix);
 }

@@ -266,8 +266,8 @@ static int send_long(struct pst_peer *peer, const struct place *pl, uint64_t len
 	share_key(s, key);
 	r = peer_send_offer(peer, key, len, deadline_ns);
 	explicit_bzero(key, sizeof(key));
-	/* Wait until a peer with a grant drops it or its connection ends, because the caller may
-	 * reuse the memory when this call returns. */
+	/* Wait until a peer with a grant drops the grant, or its connection ends, because the
+	 * caller may reuse the memory when this call returns. */
 	do
 		closed = share_close(s, UINT64_MAX);
 	while (closed == -EBUSY);

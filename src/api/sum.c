@@ -52,7 +52,7 @@ static void left_run(struct work *w)
 	free(l);
 }
 
-/* Free the sums.  If the device is still computing, another thread does so. */
+/* Free the sums.  If the device is still computing, another thread frees them. */
 static void sum_leave(struct mem_sums *s, bool quiet)
 {
 	struct left *l = quiet ? NULL : calloc(1, sizeof(*l));

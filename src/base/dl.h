@@ -35,8 +35,8 @@ struct dl_sym {
 
 /*
  * The ELF note that tells packagers about a library without a NEEDED entry; see
- * https://systemd.io/ELF_DLOPEN_METADATA/. Put one next to each struct dl_lib, with literals: the
- * feature as one word, and as a few words.
+ * https://systemd.io/ELF_DLOPEN_METADATA/. Put such a note next to each struct dl_lib, with
+ * literals: the feature as one word, and as a few words.
  */
 #define DL_NOTE(lib_soname, word, words)                                 \
 	DL_NOTE_("[{\"soname\":[\"" lib_soname "\"],\"feature\":\"" word \

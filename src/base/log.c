@@ -30,8 +30,8 @@ static int env_level;
 /*
  * Read-locked while a line is delivered, so that log_set() waits for lines in flight.  If another
  * thread forks at that time, the lock stays taken in the child.  So children that must not use the
- * library do not take it.  In other children it is free, because the library was not in use before
- * the fork.
+ * library do not take the lock.  In other children the lock is free, because the library was not in
+ * use before the fork.
  */
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
 static pst_log_fn callback;

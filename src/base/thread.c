@@ -9,8 +9,9 @@
 
 /*
  * Keep the library loaded, because its threads run in it.  The shared library is linked with -z
- * nodelete.  The static one may be part of a plug-in, which this call makes permanent.  A
- * constructor, so that the loader's lock is never awaited under a lock of the library.
+ * nodelete.  The static library may be part of a plug-in, which this call makes permanent.  This
+ * function is a constructor, so that the loader's lock is never awaited under a lock of the
+ * library.
  */
 __attribute__((constructor)) static void stay_loaded(void)
 {

@@ -101,7 +101,8 @@ static int trust_follow(struct walk *w, int fd, const char *rest)
 	return text[0] == '/' ? enter_root(w) : 0;
 }
 
-/* Resolve one component of the path.  Return 1 if it was the file, 0 for a folder or a link. */
+/* Resolve one component of the path.  Return 1 if the component was the file, 0 for a folder or a
+ * link. */
 static int step(struct walk *w, const char *name, const char *rest)
 {
 	_cleanup_(closep) int fd = openat(w->fd, name + 1, O_PATH | O_NOFOLLOW | O_CLOEXEC);

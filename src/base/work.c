@@ -199,7 +199,7 @@ static int work_runner_new(struct runner **ret)
 	return 0;
 }
 
-/* Give work to a runner, or let it wait for one; under the lock. */
+/* Give work to a runner, or let the work wait for one; under the lock. */
 static int dispatch(struct work *w, const char *name, bool wait)
 {
 	struct runner *to = NULL;
@@ -240,7 +240,7 @@ int work_spawn(struct work *w, const char *name, bool wait)
 	return r;
 }
 
-/* A work_call() in progress.  Waiter and runner share it, and the last one frees it. */
+/* A work_call() in progress.  Waiter and runner share the struct, and the last of them frees it. */
 struct call {
 	struct work work;
 	void (*fn)(void *arg);

@@ -223,7 +223,7 @@ static int threads_spawn(void)
 }
 
 /*
- * Create threads until every queued operation has an idle one, or creation fails.  At least one
+ * Create threads until every queued operation has an idle thread, or creation fails.  At least one
  * thread exists already and will run the rest.  pool.lock is held.
  */
 static void threads_grow(void)

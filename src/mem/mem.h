@@ -376,8 +376,8 @@ struct mem_ops {
 	int (*feed_seal)(struct mem_feed *f);
 
 	/* Write copies as a list into room, as sgl_write() does, but without checking the memory:
-	 * only the stream's work may free it.  Return 0, or -EIO if the device cannot reach the
-	 * bytes. */
+	 * only the stream's work may free the memory.  Return 0, or -EIO if the device cannot reach
+	 * the bytes. */
 	int (*feed_list)(const struct mem_feed *f, const struct mem_copy *v, unsigned nr,
 			 void *room, struct mem_sgl *ret);
 

@@ -85,7 +85,7 @@ void net_socket_tune(int fd, int family)
 	if (family == AF_UNIX)
 		return;
 	(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-	/* Detect a peer whose machine vanished: it closes nothing. */
+	/* Detect a peer whose machine vanished: such a peer closes nothing. */
 	(void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
 	(void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
 	(void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every, sizeof(every));

@@ -275,7 +275,7 @@ static int client_failed(struct session *s, int reason)
 	}
 }
 
-/* Refuse a peer that does not speak TLS.  OpenSSL sends no alert then, so send one: it tells
+/* Refuse a peer that does not speak TLS.  OpenSSL sends no alert then, so send one: the alert tells
  * Penstock's own clients to use TLS. */
 static void not_tls(struct session *s)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The I/O context of peers' memory.  If the memory is mapped here, the context's user copies it in
- * flush() and reap(); otherwise the peer's thread moves the bytes.
+ * The I/O context of peers' memory.  If the memory is mapped here, the context's user copies the
+ * bytes in flush() and reap(); otherwise the peer's thread moves the bytes.
  */
 #include <sys/eventfd.h>
 

@@ -83,7 +83,7 @@ void peer_put(struct pst_peer *p)
 		peer_free(p);
 }
 
-/* Ask the kernel which user is at the other end, if it knows. */
+/* Ask the kernel which user is at the other end, if the kernel knows. */
 static void find_user(struct pst_peer *p, int fd)
 {
 	socklen_t len = sizeof(int);

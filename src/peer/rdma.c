@@ -253,7 +253,8 @@ int peer_reach(struct pst_peer *p, const struct peer_key *k, uint64_t deadline_n
 	if (!h)
 		return err_set(ENOMEM, "out of memory");
 	h->key.share = k->share;
-	/* List it before asking for the key, so that a REVOKE right after the answer finds it. */
+	/* Put the entry on the list before asking for the key, so that a REVOKE right after the
+	 * answer finds the entry. */
 	rdma_list(p, h);
 	r = rdma_ask_key(p, k, until, h);
 	if (r < 0) {

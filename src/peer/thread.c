@@ -98,8 +98,8 @@ static int thread_take_fds(struct pst_peer *p, struct msghdr *h)
 				r = -EPROTO;
 		}
 	}
-	/* A message carries one descriptor.  If this process may open no more, the kernel drops it,
-	 * and reports only this flag. */
+	/* A message carries one descriptor.  If this process may open no more, the kernel drops the
+	 * descriptor, and reports only this flag. */
 	if (h->msg_flags & MSG_CTRUNC && (some || thread_keep_fd(p, -1) < 0))
 		r = -EPROTO;
 	return r;

@@ -155,7 +155,7 @@ static void raise_to(_Atomic uint64_t *at, uint64_t to)
 		;
 }
 
-/* Record a write for the next sync, in case it ended inside the size. */
+/* Record a write for the next sync, in case the write ended inside the file's size. */
 static void file_wrote(struct rados_file *f, uint64_t end)
 {
 	raise_to(&f->inside, end);

@@ -79,7 +79,7 @@ static uint32_t how_of(uint32_t flags)
 	return how;
 }
 
-/* Read the umask from /proc: otherwise only setting it returns it. */
+/* Read the umask from /proc: the only call that returns the umask also sets it. */
 static uint32_t umask_now(void)
 {
 	FILE *f = fopen("/proc/self/status", "re");

@@ -32,7 +32,8 @@ struct reach {
 	struct net_addr addr;
 	/* The lock covers the members below. */
 	unsigned refs;
-	struct nic *nic;    /* open, so that links find it; NULL: no file is open, or it failed */
+	struct nic *nic;    /* the open device, which links find here; NULL: no file is open, or
+			     * the device failed */
 	unsigned nr_failed; /* failures since the last success */
 	uint64_t failed_at; /* now_ns() of the last failure */
 

@@ -101,7 +101,7 @@ static bool add_headers(struct call *c)
 	if (c->if_none)
 		ok = ok && add_header(c, "If-None-Match", "*");
 	/*
-	 * Suppress libcurl's own headers: it would wait for a 100 Continue, and send a
+	 * Suppress libcurl's own headers: libcurl would wait for a 100 Continue, and send a
 	 * Content-Type.
 	 */
 	ok = ok && add_header(c, "Expect", "") && add_header(c, "Content-Type", "");

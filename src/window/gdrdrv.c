@@ -80,8 +80,8 @@ static int driver_open(struct driver *d)
 
 /*
  * Check that touching the window cannot raise a signal.  If the owner may free the memory under the
- * window, the driver must keep it mapped.  Memory that the window itself keeps alive cannot be
- * freed.
+ * window, the driver must keep the window mapped.  Memory that the window itself keeps alive cannot
+ * be freed.
  */
 static int check_lifetime(const struct driver *d, const struct mem_alloc *a)
 {

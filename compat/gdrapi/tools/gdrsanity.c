@@ -279,7 +279,7 @@ static void two_mappings(void)
 	win_close(&b);
 }
 
-/* A process must not see another one's stores in memory that it has freed itself. */
+/* A process that has freed memory must not see another process' stores in that memory. */
 static void fork_access_after_free(void)
 {
 	struct win win;

@@ -11,8 +11,8 @@
 
 #define GDR_PAGE KIB(64) /* bytes; alignment of sizes and addresses */
 
-/* Run the tool that argv[0] names, and set *ret_status to its exit status.  Return false if it
- * names none. */
+/* Run the tool that argv[0] names, and set *ret_status to its exit status.  Return false if argv[0]
+ * names no tool. */
 bool gdr_tool(int argc, char *argv[], int *ret_status);
 
 /* Third result besides 0 and -errno: help was requested and printed. */

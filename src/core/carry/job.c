@@ -95,7 +95,7 @@ static void span_aim(const struct job *j, const struct span *s, struct mem_copy 
 		c->host = s->data;
 }
 
-/* Tell the source that the device does not touch it any more. */
+/* Tell the source that the device no longer touches the source's bytes. */
 static void source_end(struct job *j)
 {
 	struct source *from = req_plan(j->req)->from;

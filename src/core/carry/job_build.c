@@ -4,7 +4,7 @@
  *
  * Reading hundreds of segments takes microseconds, and all workers want the engine's lock for their
  * next job.  So pieces of equal length are only claimed under the lock: the number that fits is
- * known without reading them.
+ * known without reading the segments.
  */
 #include <string.h>
 

@@ -45,8 +45,8 @@
 #define SHARED_MIN KIB(256) /* a longer read is divided among workers: engine_part() */
 #define PART_MIN KIB(128)   /* least bytes of a job of a divided read */
 #define PART_COLD KIB(512)  /* replaces PART_MIN while reads wait for a disk, bytes */
-/* Bytes from which a piece that needs no slot waits, so that one batch copies several such
- * pieces. */
+/* Least bytes of a long piece.  If such a piece needs no slot, it waits, so that one batch copies
+ * several. */
 #define LONG_PIECE KIB(256)
 #define LONG_JOBS 48u /* with this many jobs at the copier, no LONG_PIECE is taken */
 /* After this many consecutive jobs that waited for a disk, reads are assumed to wait for disks and

@@ -182,7 +182,7 @@ static int feed_new(struct req *r, struct feed **ret)
 	return 0;
 }
 
-/* Let the read ask for slots.  From here on it may end at any time. */
+/* Let the read ask for slots.  From here on the read may end at any time. */
 static void feed_start(struct req *r, struct feed *f)
 {
 	struct engine *e = req_engine(r)->share->engine;

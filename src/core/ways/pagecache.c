@@ -203,7 +203,7 @@ static bool unit_is_open(const struct unit *u)
 	return state != UNIT_PINNED && state != UNIT_REFUSED;
 }
 
-/* Wait until the pinner ends.  Return false if it takes longer than OTHERS_PIN_NS. */
+/* Wait until the pinner ends.  Return false if the pinner takes longer than OTHERS_PIN_NS. */
 static bool pinner_wait(void)
 {
 	uint64_t end = pinner.since + OTHERS_PIN_NS;
@@ -587,8 +587,8 @@ static bool worth_pinning(const struct mapping *m, unsigned idx, uint64_t seen)
 	return seen > unit_len(m, idx) + unit_len(m, idx) / 8;
 }
 
-/* Count staged bytes that came from the page cache.  In the second pass over a unit, ask for
- * pinning it. */
+/* Count staged bytes that came from the page cache.  In the second pass over a unit, ask for the
+ * unit to be pinned. */
 static void pagecache_seen(struct source *s, uint64_t off, uint64_t len, uint32_t hops)
 {
 	struct mapping *m = mapping_of(s);

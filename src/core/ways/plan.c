@@ -48,7 +48,7 @@ void plan_reason(struct plan *p, uint32_t why, int detail)
 	}
 }
 
-/* Add the hop of the file's provider, and the hop that replaces it when it cannot serve a
+/* Add the hop of the file's provider, and the hop that replaces this hop when it cannot serve a
  * request. */
 static void plan_own_hops(struct req *r, struct plan *p)
 {

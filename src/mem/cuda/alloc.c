@@ -511,8 +511,8 @@ static int wrap_chunks(struct cuda_alloc *c, struct facts *f, uint64_t addr, uin
 }
 
 /*
- * Return true for memory of cuMemCreate.  cuMemRetainAllocationHandle() tells, but fails for plain
- * and pooled memory, so it is not tried there.
+ * Return true for memory of cuMemCreate.  cuMemRetainAllocationHandle() tells this, but fails for
+ * plain and pooled memory, so it is not called for these.
  */
 static bool is_mapped(struct cuda_dev *d, uint64_t addr, bool ipc_capable)
 {

@@ -100,8 +100,8 @@ struct cuda_dev *cuda_device(unsigned idx);
 /* Get an attribute of the device.  Return false if the driver does not know the attribute. */
 bool cuda_attribute(const struct cuda_dev *d, uint32_t attr, int *ret);
 
-/* Retain the device's primary context, which may create it.  *ret_life is the number of its
- * life. */
+/* Retain the device's primary context; this may create the context.  Set *ret_life to the number of
+ * the context's life. */
 int cuda_hold(struct cuda_dev *d, cu_ctx *ret, uint64_t *ret_life);
 /* cuda_hold() for one life of the context.  Return -ENODEV if the context was reset since. */
 int cuda_hold_life(struct cuda_dev *d, uint64_t life, cu_ctx *ret);

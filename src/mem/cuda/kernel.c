@@ -66,7 +66,7 @@ void cuda_kernel_fails(struct cuda_dev *d, struct cuda_kernel *k, cu_result err)
 	(void)pthread_mutex_lock(&d->kernel_lock);
 	if (k->state == KERNEL_READY && k->fn) {
 		/* Keep the module loaded until the context ends, because other streams may be
-		 * running it. */
+		 * running the kernel. */
 		k->fn = NULL;
 		k->none = true;
 		log_warn("%s cannot run the kernel %s, so %s: %s", d->info.name, k->name,

@@ -245,7 +245,7 @@ static int ipc_check(struct cuda_ipc_map *m)
 }
 
 /* Find or create the map of a handle; under the lock.  Return 1 if the map is open and checked; 0
- * if the caller must open and check it, which is then moving; -errno. */
+ * if the caller must open and check the map, which is then moving; -errno. */
 static int ipc_get(struct cuda_dev *d, uint64_t life, const struct cu_ipc *handle,
 		   struct cuda_ipc_map **ret)
 {

@@ -201,8 +201,8 @@ int gaudi_syn_err(struct gaudi_dev *d, syn_status e, const char *what);
 
 /*
  * Use SynapseAI's device, and acquire it if necessary.  The caller ends the use by gaudi_syn_drop()
- * with the same life.  A reset ends the use earlier: its objects are gone then, and no call may
- * name them.
+ * with the same life.  A reset ends the use earlier: the device's objects are gone then, and no
+ * call may name them.
  */
 int gaudi_syn_hold(struct gaudi_dev *d, uint64_t *ret_life);
 /* Begin calls that name objects of a life.  Return 0, and the caller calls gaudi_syn_leave(); or

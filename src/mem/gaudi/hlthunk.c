@@ -112,7 +112,7 @@ bool gaudi_own_stale(const struct gaudi_dev *d)
 		return false;
 	if (fstat(d->fd, &st) < 0 || !S_ISCHR(st.st_mode) || st.st_rdev != d->rdev)
 		return true;
-	/* The program may have opened the same node again: its open file has no owner. */
+	/* The program may have opened the same node again: that open file has no owner. */
 	return d->owner && fcntl(d->fd, F_GETOWN) != d->owner;
 }
 

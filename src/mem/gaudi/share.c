@@ -147,7 +147,7 @@ int gaudi_export(const struct mem_alloc *a, uint32_t rights, struct pst_grant *r
 }
 
 /*
- * Import memory that the program allocated itself.  The grant has its device's descriptor and the
+ * Import memory that the program allocated itself.  The grant has the device's descriptor and the
  * mapping's address.
  */
 static int import_pool(const struct pst_grant *grant, struct gaudi_dev *d, int fd,

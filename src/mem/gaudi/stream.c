@@ -27,7 +27,8 @@ struct gaudi_stream {
 	syn_event events[BATCHES_MAX];
 	unsigned nr_events;
 	char *bounce;              /* page aligned and mapped for the device; NULL until needed */
-	uint64_t head, done;       /* latest ticket returned; latest ticket whose result is known */
+	uint64_t head, done;       /* head: latest ticket returned; done: latest ticket whose
+				    * result is known */
 	int results[RESULTS_KEPT]; /* 0 or a negative errno, by ticket */
 };
 

@@ -41,7 +41,7 @@ struct endpoint {
 	struct blob own;
 	uint32_t send_slots, recv_slots, signal_every;
 	bool connected, stopped;
-	bool has_reason;      /* the caller stopped it or was told of a failure */
+	bool has_reason;      /* the caller stopped the endpoint, or was told of a failure */
 	bool lost;            /* the queue pair is destroyed, and all requests have results */
 	_Atomic bool failed;  /* the kernel reported that the queue pair failed */
 	uint64_t deadline_ns; /* twice the option's deadline: some devices report no failure */
@@ -503,7 +503,7 @@ void nic_queue_failed(void *arg)
 
 /*
  * Give up on a device that reports nothing.  Destroy the queue pair, so that the device accesses no
- * memory for it, and then give each request without completion a result.
+ * memory for the connection, and then give each request without completion a result.
  */
 static void endpoint_lose(struct endpoint *ep, uint32_t status)
 {
@@ -554,7 +554,7 @@ static void endpoint_tell(struct endpoint *ep, const struct request *q, uint32_t
 	ep->has_reason |= q->status != VB_WC_SUCCESS;
 }
 
-/* Report a receive buffer; they complete in order, like requests. */
+/* Report a receive buffer.  Receive buffers complete in order, like requests. */
 static void received(struct endpoint *ep, const struct vb_wc *wc, struct endpoint_done *ret)
 {
 	struct request *q = &ep->recvs[ep->recv_told++ % ep->recv_slots];

@@ -54,7 +54,8 @@ struct nic {
  */
 #define NIC_EVENTS_NS (2 * NSEC_PER_MSEC)
 void nic_events(struct nic *n);
-/* Record a failed queue pair; arg was given when it was created.  Defined in endpoint.c. */
+/* Record a failed queue pair; arg was given when the queue pair was created.  Defined in
+ * endpoint.c. */
 void nic_queue_failed(void *arg);
 
 /* Rank an entry of a port's GID table. */

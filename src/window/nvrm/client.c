@@ -326,8 +326,8 @@ static bool parse_uuid(const char *s, uint8_t ret[16])
 	return true;
 }
 
-/* Read the UUID from the driver's files.  Many containers do not have them, and there is none for a
- * GPU that was never used. */
+/* Read the UUID from the driver's files.  Many containers do not have these files, and there is
+ * none for a GPU that was never used. */
 static bool uuid_in_proc(const struct nvrm_card *c, uint8_t ret[16])
 {
 	char path[80], line[128];

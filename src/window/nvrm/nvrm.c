@@ -77,7 +77,7 @@ static void part_done(const struct window_src *src, struct mem_part *p)
 	explicit_bzero(p, sizeof(*p));
 }
 
-/* Create an object for a part, and return the offset at which the part begins in it. */
+/* Create an object for a part, and return the part's offset in the object. */
 static int object_of(struct nvrm_gpu *g, const struct mem_part *p, uint32_t *ret_object,
 		     uint64_t *ret_off)
 {

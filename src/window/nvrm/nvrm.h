@@ -48,7 +48,7 @@ struct nvrm_handle {
 
 /*
  * Read an IPC handle of an allocation of size bytes, and check all words that can be checked.  If
- * others are wrong, the driver refuses them.
+ * other words are wrong, the driver refuses the handle.
  * @pids: pids of the owner, in any of its pid namespaces
  * @nr:   number of pids; 0: the owner is unknown
  *
@@ -73,7 +73,7 @@ int nvrm_gpu_get(const char *pci, const uint8_t uuid[16], struct nvrm_gpu **ret)
 /* Reference a GPU by its UUID.  A UUID of zeros means the machine's only GPU; -EOPNOTSUPP if there
  * are more. */
 int nvrm_gpu_find(const uint8_t uuid[16], struct nvrm_gpu **ret);
-/* Drop a reference.  All objects must be freed before.  The last one ends the client. */
+/* Drop a reference.  All objects must be freed before.  The last reference ends the client. */
 void nvrm_gpu_put(struct nvrm_gpu *g);
 
 /* Create an object for memory of the GPU, from a handle or a descriptor.  The object keeps the
