@@ -17,10 +17,10 @@
  * in any directory. */
 #define RESERVE_EVICTIONS 16u
 
-/* A file system may have room for bytes but not for another file.  Then evict this many blocks for
- * each directory, and make this many attempts for one set. */
+/* If a file system has room for bytes but not for another file, evict this many blocks for each
+ * directory, and try again. */
 #define FULL_EVICTIONS 4u
-#define FULL_TRIES 2u
+#define FULL_TRIES 2u /* attempts for one set */
 
 uint64_t kv_key_hash(const struct pst_kv *kv, const struct space *sp, const void *key, size_t len)
 {

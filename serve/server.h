@@ -225,7 +225,7 @@ struct server {
 	/* now_ns() when a rate-limited connection may continue; UINT64_MAX: none. */
 	uint64_t wake_ns;
 	uint64_t start_ns;
-	_Atomic uint64_t nr_boots; /* number of boot ids used after the first */
+	_Atomic uint64_t nr_boots; /* how often the boot id changed */
 	struct counts counts;
 	int metrics_fd;
 	struct scrape scrapes[SCRAPES];

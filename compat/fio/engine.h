@@ -51,8 +51,8 @@ struct engine_way {
 extern const struct engine_way engine_requests, engine_rings;
 
 /*
- * Memory of all requests.  fio fills and checks host memory.  With another device, requests use a
- * second buffer there, and bytes are copied when fio needs them.
+ * Memory of all requests. fio fills and checks host memory.  If the job's device is not the host,
+ * requests use a second buffer on the device, and bytes are copied when fio needs them.
  */
 struct engine_memory {
 	struct pst_mem *mem; /* NULL: host memory of the rings */

@@ -79,9 +79,9 @@ static int only_allocation(uint64_t from, uint64_t to, struct pst_mem_info *ret)
 
 /*
  * Get the allocation of a range that rounding to pages has made longer than the allocation.
- * Rounding adds less than a page: at the beginning, if that lies on a page border; at the end, if
- * that lies on a page border or the size is a multiple of the page size.  The rest of the range
- * certainly belongs to the caller.
+ * Rounding adds less than a page at each side: before the range only if its beginning lies on a
+ * page border, and after the range only if its end lies on a page border or its size is a multiple
+ * of the page size.  The rest of the range certainly belongs to the caller.
  */
 static int rounded_allocation(uint64_t addr, uint64_t size, struct pst_mem_info *ret)
 {

@@ -2,8 +2,8 @@
 /*
  * Requests of a program: ranges of files and their destinations.
  *
- * A job has the ranges of one file.  Readers take pieces of it: bytes that are contiguous in file
- * and memory, also across ranges, up to the next multiple of PIECE in the file.
+ * A job has the ranges of one file.  Readers take pieces of a job.  A piece is contiguous in file
+ * and memory, may cover several ranges, and ends at the next multiple of PIECE in the file.
  */
 #ifndef STREAMER_SUBMISSION_H
 #define STREAMER_SUBMISSION_H

@@ -54,8 +54,8 @@ PST_API int pst_mem_export(struct pst_mem *mem, uint64_t off, uint64_t len, uint
  * Trusts nothing in @grant: checks the descriptor's type and size first.
  *
  * Return: 0; -EINVAL for an invalid grant; -E2BIG if a member is set that this version does not
- * know; -ENODEV if this machine lacks its device; -EACCES for rights that the descriptor does not
- * give; -ENOMEM, -EMFILE.
+ * know; -ENODEV if this machine lacks the memory's device; -EACCES for rights that the descriptor
+ * does not give; -ENOMEM, -EMFILE.
  */
 PST_API int pst_mem_import(const struct pst_grant *grant, struct pst_mem **ret_mem);
 

@@ -96,8 +96,8 @@ PST_API struct pst_mem *pst_mem_free(struct pst_mem *mem);
  * Waits for requests of every queue on this handle, even those that are only prepared, and those
  * that completed with PST_DONE_BUSY.  Any thread.
  *
- * Return: 0 if no request can touch the memory; -EBUSY if one may at the deadline; -EINVAL for
- * NULL.
+ * Return: 0 if no request can touch the memory; -EBUSY if one still may at the deadline; -EINVAL
+ * for NULL.
  */
 PST_API int pst_mem_drain(struct pst_mem *mem, uint64_t deadline_ns);
 

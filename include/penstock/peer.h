@@ -150,8 +150,8 @@ PST_API int pst_peer_info(struct pst_peer *peer, struct pst_peer_info *ret);
  *             memory is freed: pst_mem_drain() waits only for shares that an RDMA device reaches
  *
  * Return: 0; -ERANGE past the end of @mem; -EINVAL for bad rights or flags; -EACCES for rights that
- * @mem lacks; -EOPNOTSUPP if no path can move its bytes; -ENOSPC beyond 1024 shares; -EPIPE if the
- * connection has ended.
+ * @mem lacks; -EOPNOTSUPP if no path can move the memory's bytes; -ENOSPC beyond 1024 shares;
+ * -EPIPE if the connection has ended.
  */
 PST_API int pst_peer_share(struct pst_peer *peer, struct pst_mem *mem, uint64_t off, uint64_t len,
 			   uint32_t rights, uint32_t flags, struct pst_share **ret_share);
@@ -221,7 +221,7 @@ PST_API int pst_peer_open(struct pst_peer *peer, const void *key, size_t len, ui
  * longer message from @mem while the call waits.  With PST_SHARE_GRANT the call waits, even beyond
  * its deadline, for a peer that is copying.
  *
- * Return: 0; -ETIMEDOUT if the peer has not received the message; one of more than
+ * Return: 0; -ETIMEDOUT if the peer has not received the message; a message of more than
  * PST_MESSAGE_INLINE bytes is then never received; -ERANGE; -EACCES; -EFAULT; -EPIPE if the
  * connection has ended.
  */

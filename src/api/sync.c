@@ -198,7 +198,7 @@ static bool sync_try_one(struct pst_file *file, const struct pst_vec *v, struct 
 	return moved;
 }
 
-/* Execute a call of this kind completely. */
+/* Execute pst_read(), pst_write(), pst_readv() or pst_writev(). */
 static int64_t sync_call(uint32_t op, struct pst_file *file, const struct pst_vec *vecs,
 			 unsigned nr, const struct pst_call_opts *opts, struct pst_done *ret_done)
 {

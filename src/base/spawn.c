@@ -57,8 +57,8 @@ void AnnotateIgnoreWritesEnd(const char *file, int line);
 #endif
 
 /*
- * Warden and program make direct system calls where a sanitizer would record the call, because it
- * would take their descriptors and their exit for those of this process.  gcov would also write its
+ * A sanitizer would take descriptors and exit of warden and program for those of this process.  So
+ * both make direct system calls where a sanitizer would record the call.  gcov would also write its
  * counts before an execv(), and stop counting.
  */
 static int move_up(int fd)

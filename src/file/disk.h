@@ -19,7 +19,7 @@
 
 /**
  * disk_of() - return the number of the disk that a file lies on, if it has one hardware queue
- * @dev: of the file's file system, or of a block device
+ * @dev: device number of the file's file system, or of a block device
  *
  * The first call for a device reads files of sysfs; later calls use a cache.
  *

@@ -3,8 +3,9 @@
  * Checks of the topic "accel" for PCI: bridges and the IOMMU between devices that have memory to
  * share and devices that move its bytes.
  *
- * Devices with memory are accelerators with a driver, and lenders (P2PDMA).  Movers are network
- * cards for RDMA and NVMe controllers.  Each function writes one check, from sysfs below @root.
+ * Devices with memory are accelerators with a driver, and lenders: devices that lend memory by
+ * P2PDMA.  Movers are network cards for RDMA and NVMe controllers.  Each function writes one check,
+ * from sysfs below @root.
  */
 #ifndef PST_MEM_ACCEL_PCI_H
 #define PST_MEM_ACCEL_PCI_H

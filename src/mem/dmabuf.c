@@ -415,9 +415,9 @@ static void dmabuf_cpu_end(const struct mem_alloc *a, uint32_t rights)
  * Some accelerators need a flush, such as that of AMD's host data path, which no call on a dma-buf
  * does.
  *
- * A card does not wait for other devices, so return false while one uses the buffer; the CPU, which
- * moves the bytes instead, does wait.  Also return false if devices do not see the CPU's caches,
- * because only uses by the CPU are told to the exporter.
+ * A card does not wait for other devices, so return false while another device uses the buffer; the
+ * CPU, which moves the bytes instead, does wait.  Also return false if devices do not see the CPU's
+ * caches, because only uses by the CPU are told to the exporter.
  */
 static bool dmabuf_lands(const struct mem_alloc *a)
 {

@@ -4,9 +4,9 @@
 
 #include "base/base.h"
 
-/* Bit set of enum pst_caching: in mappings with this caching, loads and stores exclude each other.
- * The default has cached mappings on machines whose devices do not see the CPU's caches.  Tests
- * change it when there are no uses. */
+/* Set of enum pst_caching, as bits.  In a mapping with one of these values, loads and stores
+ * exclude each other.  By default, cached mappings are in the set on machines whose devices do not
+ * see the CPU's caches.  Tests change the set while there are no uses. */
 extern uint32_t dmabuf_excludes;
 
 /*

@@ -103,7 +103,7 @@ struct wire_welcome {
 	uint32_t flags; /* WIRE_SERVER_* */
 };
 
-/* Client memory for an RDMA request, whose count says how many bytes are used. */
+/* Client memory for an RDMA request.  The request's count is the number of bytes used. */
 struct wire_rdma_key {
 	uint64_t addr;
 	uint32_t rkey;

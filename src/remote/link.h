@@ -56,8 +56,8 @@ enum piece_kind {
 enum piece_state {
 	PIECE_FREE,
 	PIECE_WAITS, /* not sent yet */
-	PIECE_SENT,  /* completely sent, waiting for its reply */
-	PIECE_TAKEN, /* its reply is in the link's batch */
+	PIECE_SENT,  /* completely sent; the reply has not come yet */
+	PIECE_TAKEN, /* the piece's reply is in the link's batch */
 };
 
 struct piece {

@@ -261,8 +261,8 @@ static void go_on_later(struct req *r)
 		list_add_tail(&r->q->started, &r->waits);
 }
 
-/* Move the whole request again, because some bytes were not moved: by the engine, or by the CPU if
- * the engine cannot stage the memory.  None of the request's parts is in flight. */
+/* Some bytes of the request were not moved, and none of its parts is in flight.  Move the whole
+ * request again: by the engine, or by the CPU if the engine cannot stage the memory. */
 static void restage(struct req *r)
 {
 	int err = 0;

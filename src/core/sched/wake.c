@@ -64,9 +64,9 @@ static bool has_part(struct share *s)
 
 /*
  * Return how many workers, from the first on, may take the request's jobs.  All workers may take
- * jobs of small scattered pieces, because these wait for memory.  All usual workers may if the
- * request's queue has less than its part at the copier, because its jobs do not wait for the
- * device.
+ * jobs of small scattered pieces, because these wait for memory.  If the request's queue has less
+ * than its part at the copier, the usual number of workers may, because the queue's jobs do not
+ * wait for the device.
  */
 static unsigned nr_for(const struct engine *e, const struct req *r)
 {
@@ -131,8 +131,8 @@ static bool all_are_full(const struct engine *e)
 	return nr >= all_jobs(e);
 }
 
-/* Return true if more jobs are allowed without exceeding a limit: all_jobs() is not reached, and a
- * free slot is not reserved.  Used while reads wait for a disk. */
+/* Return true if more jobs are allowed without exceeding a limit: all_jobs() is not reached, and
+ * there is a free slot that is not reserved.  Used while reads wait for a disk. */
 static bool all_have_room(const struct engine *e)
 {
 	return !all_are_full(e) && e->pool.nr_free > e->pool.unmet;
@@ -147,10 +147,10 @@ static bool wake_is_full(const struct worker *w)
 	return w->nr_jobs >= COLD_MOST || all_are_full(w->engine);
 }
 
-/* Of the first nr workers, return the first one that may take more jobs and that sleeps, or that
- * was woken and has not looked for a job yet.  Return NULL if there is none.  Used while reads wait
- * for a disk.  If there are orders, a woken worker does not count: it first queries the driver, and
- * others may start jobs before it. */
+/* Return the first worker, of the first nr, that may take more jobs, and that sleeps or is about to
+ * look for a job after a wake-up.  Return NULL if there is none.  Used while reads wait for a disk.
+ * If there are orders, a woken worker does not count: it first queries the driver, and other
+ * workers may start jobs sooner. */
 static struct worker *first_sleeper(struct engine *e, unsigned nr)
 {
 	bool looks = !atomic_load(&e->nr_orders);

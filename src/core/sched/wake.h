@@ -20,9 +20,9 @@ void engine_count_warm(struct engine *e);
  */
 bool worker_may_take(const struct worker *w, const struct req *r, bool by_one);
 /*
- * Return true if this worker must leave all jobs to others, and wake a sleeping one of them.  While
- * reads wait for a disk, the others are earlier workers that may take more; for a clogged worker,
- * they are the workers that are not clogged.
+ * If this worker must leave all jobs to other workers, wake one of those and return true.  A
+ * clogged worker leaves jobs to workers that are not clogged.  While reads wait for a disk, a
+ * worker leaves jobs to earlier workers that may take more.
  */
 bool worker_leaves(const struct worker *w);
 /* Update whether the worker is clogged.  If hanging operations fill its context, new jobs would

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * RDMA: network cards move the bytes.  The hop of pst_peer_open(), and of files of a storage
- * service if both sides have a card.  TCP replaces it if RDMA cannot serve, or breaks during a
- * request.
+ * RDMA: network cards move the bytes.  This is the hop for files of pst_peer_open(), and for files
+ * of a storage service, if both sides have a card.  If RDMA cannot serve, or breaks during a
+ * request, TCP replaces this hop.
  *
  * If a card of this machine reaches an accelerator's memory, the card of a storage service's server
  * reaches it too.  The caller's thread then moves the request without staging memory.  Memory that

@@ -111,11 +111,12 @@ static inline bool req_stays(const struct req *r)
 	return req_mem(r)->region->alloc->owned || req_way(r)->bounce;
 }
 
-/* -------------------------------------------------- asked of the rooms above */
+/* ------------------------------------------------- defined in core/sched */
 
 /*
- * single.c: decide whether the caller should copy the read, which is alone in its queue.  If so,
- * the read counts until single_end(), which does nothing for any other request.
+ * single.c: decide whether the caller should copy the read, which is alone in its queue.  Return
+ * true if so: the engine then counts the read in nr_single until single_end().  For any other
+ * request, single_end() does nothing.
  */
 bool single_begin(struct req *r);
 void single_end(struct req *r);

@@ -76,8 +76,8 @@ int cufile_open(void);
 
 /*
  * [hangs] Close the driver.  Return -EBUSY while files or memory are registered, or if other code
- * may depend on the open driver: the library does not count users who register a file while it is
- * open.  The driver then stays open.
+ * may depend on the open driver: the library does not count users who register a file while the
+ * driver is open.  The driver then stays open.
  */
 int cufile_close(void);
 

@@ -3,8 +3,8 @@
  * The NVIDIA driver, its devices and contexts.  cuda.h describes the other files.
  *
  * The library is loaded with the other providers.  But the driver is initialized only when the
- * program asks for a device, wraps memory that the driver knows, or imports some.  So a program
- * that only moves host memory does not pay for the driver, and may still fork.
+ * program asks for a device, wraps memory that the driver knows, or imports CUDA memory.  So a
+ * program that only moves host memory does not pay for the driver, and may still fork.
  */
 #include <ctype.h>
 #include <inttypes.h>

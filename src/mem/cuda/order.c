@@ -128,7 +128,7 @@ static int check_capture(const struct cuda_dev *d, cu_stream st)
 /*
  * Make the stream's context current, and check that order with it is possible.  Two special handles
  * mean streams of the context that was current before.  For these, first check for a capture,
- * because any other call on the legacy stream would invalidate one.
+ * because any other call on the legacy stream would invalidate the capture.
  */
 int cuda_stream_enter(struct cuda_scope *s, struct cuda_dev *d, cu_stream st, cu_ctx *ret_ctx)
 {

@@ -70,7 +70,8 @@ struct gaudi_dev {
 	pthread_mutex_t lock;
 	int fd;           /* primary node in own mode; -1: closed */
 	dev_t rdev;       /* device number of the node */
-	pid_t owner;      /* F_GETOWN of the open file, which identifies it; 0: none */
+	pid_t owner;      /* owner of the open file (F_GETOWN), by which the file is recognised;
+			   * 0: none */
 	unsigned users;   /* buffers of own mode, also held ones */
 	struct list held; /* buffers that were freed while one of their dma-bufs was open */
 	uint64_t page;    /* bytes; allocations are multiples of this */
