@@ -13,8 +13,8 @@
 #include "kv/lend.h"
 #include "kv/store.h"
 
-/* Most evictions for one set to keep the reserve, times the number of directories: a victim may be
- * in any directory. */
+/* Most evictions for each directory by which one set restores the reserve.  The number is per
+ * directory because a victim may be in any of them. */
 #define RESERVE_EVICTIONS 16u
 
 /* If a file system has room for bytes but not for another file, evict this many blocks for each

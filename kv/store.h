@@ -77,7 +77,7 @@ struct batch {
 	int64_t *results;
 	unsigned left; /* number of jobs without a result */
 	unsigned refs; /* held by the store, and by threads that execute its jobs */
-	bool waited;   /* pst_kv_run() takes the batch's completion */
+	bool waited;   /* true: pst_kv_run() takes the completion, pst_kv_reap() does not */
 	bool ended;
 	struct pst_kv_done done;
 	struct job *jobs;

@@ -447,8 +447,8 @@ static struct job *exec_next_job(struct pool *p)
 	struct conn *c = p->first;
 	struct job *j;
 
-	/* A device can take long to end queue pairs: with two workers or more, other jobs keep
-	 * half. */
+	/* A device can take long to end queue pairs.  So if there are two workers or more, only
+	 * half of them do that at a time. */
 	if (may_wait && p->ends.head && p->nr_ends < p->share) {
 		p->nr_ends++;
 		return jobs_pop(&p->ends);

@@ -51,8 +51,8 @@ static int allocation_at(uint64_t addr, uint64_t len, struct pst_mem_info *ret)
 }
 
 /*
- * Get the only allocation with bytes between from and to, a distance of a few pages.  With two
- * allocations, it is unknown which one the caller means.
+ * Get the allocation that has bytes between from and to, which are a few pages apart.  Return
+ * -ENOTUNIQ if several have: it is unknown which one the caller means.
  */
 static int only_allocation(uint64_t from, uint64_t to, struct pst_mem_info *ret)
 {

@@ -12,7 +12,7 @@
 
 #include "stream.h"
 
-/* Interval, in ns, of looking for new work while reads are in flight and more would fit. */
+/* Longest sleep, in ns, while reads are in flight and the reader could start more. */
 #define LOOK_NS (10 * NSEC_PER_MSEC)
 
 /* Only the first reader reads into device memory. */

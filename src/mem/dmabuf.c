@@ -426,7 +426,8 @@ static bool dmabuf_lands(const struct mem_alloc *a)
 	return d->caching == PST_CACHING_CACHED && !excludes(d) && is_ready(d, PST_RIGHT_WRITE);
 }
 
-/* A mapping uses no more of the device's aperture, because the buffer already has its place. */
+/* The number of mapped bytes is not limited: a buffer has its place in the device's aperture
+ * already. */
 static uint64_t dmabuf_aperture(unsigned device)
 {
 	(void)device;

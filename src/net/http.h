@@ -24,7 +24,8 @@ enum {
 	HTTP_VERSION = 505,
 };
 
-/* Return the status for the len bytes received so far.  *ret_head: HEAD, so send no body. */
+/* Return the status for the len bytes received so far.  *ret_head is true for a HEAD request, whose
+ * answer has no body. */
 int http_parse(const char *buf, size_t len, bool *ret_head);
 
 /* Return the phrase of a status, such as "Not Found". */

@@ -29,8 +29,8 @@
 #define PEER_SHARES_MAX 1024u
 #define PEER_GREET_NS (10 * NSEC_PER_SEC) /* time limit of the handshake */
 #define PEER_LINGER_NS NSEC_PER_SEC       /* time for the peer to read a closing connection */
-/* The largest reply, request and other message, so that each kind can be added to an empty
- * buffer. */
+/* Bytes for one reply, one request and one other message of the largest size.  So an empty buffer
+ * has room for one of each kind. */
 #define PEER_TX_MAX (2 * (PEER_HEAD + PEER_DATA_MAX) + PEER_HEAD + PST_MESSAGE_INLINE)
 #define PEER_RX_MAX (PEER_DATA_MAX + KIB(64))
 #define PEER_FDS_MAX 8u /* most descriptors that were received but not used yet */
@@ -250,8 +250,8 @@ struct pst_peer {
 	unsigned nr_registered; /* shares whose memory is registered for the other side's NIC */
 	uint32_t share_epoch[PEER_SHARES_MAX];
 
-	/* Used by the thread only.  After it has ended, fd stays open while a grant may be in
-	 * use. */
+	/* Used by the connection's thread only.  After the thread has ended, fd stays open while a
+	 * grant may be in use. */
 	int fd;
 	struct net_tls *tls;
 	struct peer_keys *keys; /* keys that the TLS session uses, or NULL */

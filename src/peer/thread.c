@@ -464,8 +464,8 @@ static void thread_end(struct pst_peer *p, int err)
 	peer_tasks_fail(p, -EPIPE);
 	rdma_end(p);
 	(void)pthread_cond_broadcast(&p->more);
-	/* Shut down only after this: the other side then knows that none of its memory is in use
-	 * here. */
+	/* End the imports before the shutdown, which tells the other side that none of its memory
+	 * is in use here. */
 	imports_end(p);
 	keep = p->nr_granted;
 	/* Closing is not enough: a forked child may hold the socket, and would keep the connection

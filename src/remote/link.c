@@ -30,8 +30,8 @@ void link_drop(struct link *l, int err)
 
 	if (l->state == LINK_DOWN)
 		return;
-	/* Do this before any operation can end, so that the server's NIC can no longer access its
-	 * memory. */
+	/* End RDMA before any operation ends: the server's NIC must not access the memory of an
+	 * operation that has ended. */
 	link_rdma_end(l, err);
 	l->rdma_no = 0;
 	net_tls_end(l->tls);

@@ -132,8 +132,8 @@ void plain_cancel(struct call *c);
 /* Close all connections; none is in use. */
 void plain_end(CURLM *multi);
 
-/* Take a handle that has connected, or has failed to.  Return false if plain.c did not make the
- * handle. */
+/* Take back a handle: libcurl has connected it, or has failed to.  Return false if plain.c did not
+ * make the handle. */
 bool plain_connected(CURL *easy, CURLcode code, CURLM *multi);
 /* Fill in what to wait for.  Return how many there are. */
 unsigned plain_fds(struct curl_waitfd fds[CALLS_MAX], CURLM *multi);

@@ -71,8 +71,8 @@ static int prove_both_ways(struct window_verdict *v, struct window *w, const str
 	return 0;
 }
 
-/* Prove that a window that begins inside an allocation shows exactly that place.  Every word there
- * differs. */
+/* Prove that a window that begins inside an allocation shows exactly that place.  Each word of the
+ * pattern is different, so bytes of another place would be noticed. */
 static int prove_inside(const struct window_verdict *v, const struct window_src *src,
 			const uint64_t *buf)
 {

@@ -110,8 +110,8 @@ static bool ahead_is_busy(const struct req *r)
 		       SMALL_ALL;
 }
 
-/* Return for how many more reads the disk still counts as busy, because few reads are in flight
- * between two batches. */
+/* Few reads are in flight between two batches.  Return for how many more reads the disk counts as
+ * busy all the same. */
 static int ahead_hold(const struct req *r)
 {
 	return (int)(r->tell ? MIN(SMALL_ALL / r->total, HOLD_MAX) : AHEAD_MAX / r->total);

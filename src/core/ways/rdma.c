@@ -55,7 +55,7 @@ static bool rdma_varies(const struct req *r)
 	return req_file(r)->ops->rdma_err;
 }
 
-/* Return true if the card moves the bytes to or from device memory, not a slot or a window. */
+/* Return true if the card itself reaches the device memory, so that no slot or window is used. */
 static bool rdma_on_device(const struct req *r)
 {
 	return req_plan(r)->dev == PST_PATH_RDMA;

@@ -67,8 +67,8 @@ int gds_route_look(struct gds_route *route, uint64_t now);
 bool gds_route_may_ask(const struct gds_route *route, uint64_t now);
 /* Return true if a probe is due; the caller must then probe and call gds_route_answer(). */
 bool gds_route_ask(struct gds_route *route, uint64_t now);
-/* Set GOOD with 0, or BAD or UNKNOWN with a positive errno.  Return false if the answer came too
- * late. */
+/* Set the state: GOOD, with err 0; or BAD or UNKNOWN, with a positive errno.  Return false if the
+ * answer came too late. */
 bool gds_route_answer(struct gds_route *route, enum gds_state state, int err, uint64_t now);
 /* Stop using a GOOD route; err is a positive errno. */
 void gds_disable(struct gds_route *route, int err);

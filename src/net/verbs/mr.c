@@ -18,8 +18,8 @@ int mr_access(const struct nic_domain *d, uint32_t rights)
 		access |= VB_ACCESS_REMOTE_READ;
 	if (rights & MEM_REG_REMOTE_WRITE)
 		access |= VB_ACCESS_REMOTE_WRITE;
-	/* Safe: completions tell when bytes have arrived, and nobody polls on the bytes
-	 * themselves. */
+	/* Relaxed ordering is safe here: completions tell when bytes have arrived, and nobody polls
+	 * on the bytes themselves. */
 	if (d->nic->relaxed)
 		access |= VB_ACCESS_RELAXED_ORDERING;
 	return access;
