@@ -41,7 +41,8 @@ void reply_queue(struct job *j)
 		qp_answer(j);
 		return;
 	}
-	/* The client could take nothing while nothing was sent. */
+	/* Restart the client's time limit: while there was nothing to send, the client could take
+	 * nothing. */
 	if (reply_all_sent(j->conn))
 		j->conn->since_ns = about_now_ns();
 	jobs_push(&j->conn->out, j);

@@ -31,7 +31,7 @@ void streamer_files_done(struct files *f)
 	(void)pthread_mutex_destroy(&f->lock);
 }
 
-/* Return true if both are the same inode, and it is unchanged. */
+/* Return true if both describe one inode that has not changed in between. */
 static bool files_same(const struct stat *a, const struct stat *b)
 {
 	return a->st_dev == b->st_dev && a->st_ino == b->st_ino &&

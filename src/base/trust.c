@@ -42,7 +42,7 @@ static int check_mount(const struct walk *w, int fd, const char *name, const str
 
 	if (st->st_dev == w->dev)
 		return 0;
-	/* Fails if the mount's server does not answer. */
+	/* This call fails if the mount's server does not answer. */
 	if (fstatfs(fd, &fs) < 0)
 		return err_set(EPERM, "%s%s is a mount that does not say what it is: %s", w->at,
 			       name, err_name(errno));

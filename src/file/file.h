@@ -48,7 +48,8 @@ struct file {
 	const struct file_ops *ops;
 	uint32_t flags;     /* PST_FILE_* */
 	uint32_t caps;      /* FILE_* */
-	uint32_t mem_align; /* IO_OP_DIRECT needs: bytes, a power of two; 0: no FILE_DIRECT */
+	uint32_t mem_align; /* alignments for IO_OP_DIRECT, bytes, powers of two; 0: no
+			     * FILE_DIRECT */
 	uint32_t off_align;
 	uint32_t why; /* enum pst_why: why FILE_DIRECT is not set; PST_WHY_NONE if the file has
 		       * no cache, or has PST_FILE_PLAIN */

@@ -62,7 +62,7 @@ static bool attend_look(struct attended *a)
 
 	if (atomic_exchange_explicit(&a->called, false, memory_order_relaxed)) {
 		attend_leave(a);
-		return true; /* assume so, because checking takes the context's lock */
+		return true; /* assume that it has: a check would take the context's lock */
 	}
 	if (pthread_mutex_trylock(&a->lock) == 0) {
 		works = a->works(a);

@@ -70,7 +70,7 @@ int answer_check(const struct s3_file *f, const struct call *c)
 	if (!f->etag && f->modified && strcmp(a->modified, f->modified) != 0)
 		return err_object_replaced(f);
 	if (a->status == 200) {
-		/* A request for the whole object may get it without a range. */
+		/* If the whole object was requested, the answer may have no Content-Range. */
 		if (from == 0 && c->len == f->size && a->length == f->size)
 			return 0;
 		if (a->length != UINT64_MAX && a->length != f->size)

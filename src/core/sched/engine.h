@@ -264,7 +264,7 @@ struct engine {
 	struct worker *stream_watcher;
 	uint64_t nr_asks;   /* how many times all orders were queried */
 	uint64_t seen_asks; /* nr_asks when the clock last compared nr_asks */
-	/* When the clock compares nr_asks again, CLOCK_MONOTONIC in ns; or PST_NO_DEADLINE. */
+	/* CLOCK_MONOTONIC ns when the clock compares nr_asks again; or PST_NO_DEADLINE. */
 	uint64_t ask_at;
 	struct list fed;       /* reads that a stream waits for, with something to start; the first
 			        * gets all slots that it can use */

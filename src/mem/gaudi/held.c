@@ -48,8 +48,8 @@ static void watch(struct work *w)
 
 		(void)nanosleep(&ts, NULL);
 		pause = MIN(pause * 2, PAUSE_MOST_NS);
-		/* Under this lock, so that a thread which adds a buffer later starts another
-		 * watcher. */
+		/* Decide under this lock whether to end, so that a thread which adds a buffer later
+		 * starts another watcher. */
 		(void)pthread_mutex_lock(&watch_lock);
 		on = watching = held_free_all() > 0;
 		(void)pthread_mutex_unlock(&watch_lock);
