@@ -22,7 +22,7 @@ struct open_file {
 	struct stat st; /* stat of the open file, to detect a replacement; 0 for objects */
 	unsigned users;
 	uint64_t used;    /* value of files.uses at the last use */
-	uint64_t used_ns; /* objects: now_ns() when it was last put */
+	uint64_t used_ns; /* objects: now_ns() of the last files_put() */
 	char path[];
 };
 

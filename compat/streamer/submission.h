@@ -54,7 +54,7 @@ struct job {
 	uint64_t at_range, at_byte;
 	uint32_t in_flight; /* pieces in flight */
 	bool done;          /* all pieces were taken */
-	bool busy;          /* the kernel may still write to its memory */
+	bool busy;          /* the kernel may still write to the job's memory */
 	atomic_bool told;   /* an error of this job was logged */
 };
 

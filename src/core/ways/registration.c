@@ -21,7 +21,7 @@ struct registration {
 	uint64_t off, len;   /* registered range of the allocation, bytes */
 	uint32_t rights;
 	uint64_t epoch;
-	struct list users; /* struct reg_user */
+	struct list users; /* list of struct reg_user */
 	unsigned nr_users;
 	bool brief;        /* the registration ends with its last user, and is not kept */
 	bool dying;        /* the registration gets no new users, and ends with its last one */
