@@ -12,7 +12,7 @@
 
 #define FILE_SIZE_DEFAULT GIB(1)
 #define CHUNK MIB(4)
-#define MEMORY_MAX GIB(16) /* bytes; most of all requests in flight */
+#define MEMORY_MAX GIB(16) /* bytes; limit for all requests in flight together */
 
 const char bench_usage[] =
 	"Usage: penstock bench [OPTION...]\n"
@@ -124,8 +124,8 @@ static int bench_open_file(struct bench *b)
 	b->cold = b->set->cold && !b->set->write && !b->set->stable;
 	if (b->cold) {
 		make_cold(b->fd);
-		/* A file on tmpfs stays in memory: report whether the file was in memory, not what
-		 * the user requested. */
+		/* Report whether the file really was cold: a file on tmpfs stays in memory even if
+		 * the user asked for a cold one. */
 		b->cold = resident_part(b->fd) <= 0.05;
 	}
 	return 0;

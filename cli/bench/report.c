@@ -139,7 +139,7 @@ static struct table *make_table(bool spreads, unsigned *ret_nr)
 	return table_new(heads, nr);
 }
 
-#define INDENT 9u /* columns before the texts of the header */
+#define INDENT 9u /* indent of the header's texts, in columns */
 
 static void print_pages(const struct bench *b)
 {

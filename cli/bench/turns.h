@@ -9,7 +9,8 @@
 #define TURNS_DEFAULT 6u /* even, so that each side goes first equally often */
 #define TURNS_MAX 100u
 
-/* Least turns, requests and ns of a turn for a ratio: with less, one stall would decide it. */
+/* A ratio needs at least this many turns, and this many requests and ns in each turn: with less,
+ * one stall would decide the ratio. */
 #define TURNS_MIN 4u
 #define TURN_OPS_MIN 16u
 #define TURN_NS_MIN (10 * NSEC_PER_MSEC)
@@ -36,7 +37,8 @@ enum lack {
 struct ratio {
 	struct spread v; /* spread over the pairs, if lack is NONE */
 	enum lack lack;
-	uint64_t have; /* what is too small: requests or ns of the smallest turn, or the turns */
+	/* the value that is too small: requests or ns of the smallest turn, or turns */
+	uint64_t have;
 };
 
 /* Return the ratio of our side to the plain side, pairing each of our turns with the adjacent plain

@@ -13,8 +13,8 @@ struct walk {
 };
 
 /*
- * Return the number of requests in all turns of a row, of the thread that has the fewest;
- * UINT64_MAX if only time ends a turn.  once: neither side reads a piece twice.
+ * Return how many requests the thread with the fewest makes in all turns of a row; UINT64_MAX if
+ * only time ends a turn.  once: neither side reads a piece twice.
  */
 uint64_t walk_requests(const struct bench_job *job, bool once);
 

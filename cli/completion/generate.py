@@ -15,7 +15,7 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
-# Placeholders of values in the help, and what completes each.
+# Placeholders of values in the help, and the kind of completion for each.
 VALUES = {
     "DIR": "dir", "SOURCE": "dir", "FILE": "file", "FILE.svg": "file", "PATH": "file",
     "NEW": "file",
@@ -29,7 +29,7 @@ VALUES = {
     "SIZE": "none", "URL": "none", "ARGUMENT": "none", "SET": "none", "TEXT": "none",
 }
 DEVICE_OPTIONS = {"--device", "--via"}
-# An option of every command that its help does not list.
+# Every command has this option, although its help does not list it.
 HELP = ("--help", None, "what it does and its options")
 
 HEAD = """SPDX-License-Identifier: MIT
@@ -60,7 +60,7 @@ def value_of(command, name, word, text):
     if kind != "words":
         return Value(kind)
     found = re.search(r"\b([a-z]\w*(?:, [a-z]\w*)* or [a-z]\w*)\b", text)
-    # Without such a list, the value is a number or the like.
+    # If the text lists no choices, the value is a number or the like.
     return Value("words", re.split(r", | or ", found.group(1))) if found else Value("none")
 
 
@@ -153,7 +153,7 @@ _penstock_devices()
 	done
 }
 
-# _penstock_complete KIND WORDS CUR
+# Usage: _penstock_complete KIND WORDS CUR
 _penstock_complete()
 {
 	local IFS=$'\n'
@@ -201,7 +201,7 @@ _penstock()
 		kinds=words words='@COMMANDS@'
 		;;
 	esac
-	# Arguments of a program that is started are taken for files.
+	# Complete the arguments of the program that "penstock run" starts as files.
 	if [[ $kinds == program && ${line[*]:2:${#line[@]} - 3} == *[!-\ ]* ]]; then
 		_penstock_complete file '' "$cur"
 	elif [[ -n $value ]]; then
@@ -213,7 +213,8 @@ _penstock()
 			_penstock_complete "$kind" "$words" "$cur"
 		done
 	fi
-	# What stands before the last colon is a word of its own to bash.
+	# Bash treats the text before the last colon as a separate word, so remove it from the
+	# replies.
 	if [[ $cur == *:* && $COMP_WORDBREAKS == *:* ]]; then
 		word=${cur%"${cur##*:}"}
 		for i in "${!COMPREPLY[@]}"; do
@@ -354,13 +355,13 @@ function __penstock_devices
 	end
 end
 
-# The command that is on the line is this one.
+# Return true if this command is on the line.
 function __penstock_is
 	set -l line (commandline -opc)
 	test "$line[2]" = "$argv[1]"
 end
 
-# No command is on the line yet.
+# Return true if no command is on the line yet.
 function __penstock_wants_command
 	test (count (commandline -opc)) -eq 1
 end

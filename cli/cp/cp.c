@@ -80,7 +80,7 @@ static uint64_t block_len(const struct copy *c, uint64_t block)
 	return MIN(c->o->block, c->size - block * c->o->block);
 }
 
-/* Passes over all blocks: what each does with a block. */
+/* Passes over all blocks, and the transfer that each makes per block. */
 enum pass {
 	PASS_COPY,   /* source to memory to target */
 	PASS_LOAD,   /* source to memory, all blocks at once */
@@ -116,7 +116,8 @@ static bool is_odd_end(const struct copy *c, const struct pst_done *d, uint64_t 
 	       c->size % (uint64_t)d->detail;
 }
 
-/* Report a failed completion.  If no path can access the memory, add what can. */
+/* Report a failed completion.  If no path can access the memory, print the library's sentence,
+ * which names what can. */
 static int cp_fail(const struct copy *c, const char *name, const struct pst_done *d)
 {
 	char buf[512], byte;

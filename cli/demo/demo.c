@@ -351,7 +351,7 @@ static bool in_memory(const char *fs)
 	return !strcmp(fs, "tmpfs") || !strcmp(fs, "ramfs");
 }
 
-#define INDENT 9u /* columns before the texts of the header */
+#define INDENT 9u /* indent of the header's texts, in columns */
 
 static void print_header(const struct demo *d, const struct facts *f)
 {

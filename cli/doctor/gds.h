@@ -25,7 +25,7 @@ struct gds_request {
 	char error[256]; /* why the read failed, or "" */
 };
 
-/* The results of the file with one GPU. */
+/* The results for the file and one GPU. */
 struct gds_side {
 	struct pst_device dev;
 	struct gds_checks checks;

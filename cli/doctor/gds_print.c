@@ -208,7 +208,7 @@ static bool is_same_check(const struct pst_check *c, const struct gds_checks *ot
 	return o && o->state == c->state && !strcmp(o->text, c->text);
 }
 
-/* Print the checks, except those that other, an earlier part of the report, has with the same
+/* Print the checks, except those that an earlier part of the report (other) has with the same
  * result. */
 static void print_checks(const struct gds_checks *c, const struct gds_checks *other,
 			 const char *other_name)

@@ -10,7 +10,7 @@ static const char *const types[] = {
 	"nfs4", "pvfs2", "scatefs", "smb3",  "virtiofs", "vboxsf", "wekafs", "zfs",
 };
 
-/* File systems on block devices that do not hold models. */
+/* Skip these file systems on block devices: they do not hold models. */
 static const char *const images[] = { "cramfs", "erofs", "iso9660", "squashfs", "udf" };
 
 static bool is_in(const char *type, const char *const *v, size_t nr)

@@ -177,8 +177,8 @@ static bool topo_cpus(const char *path, uint8_t ret[CPUS_MAX / 4])
 	return n > 0;
 }
 
-/* Return the NUMA node that has all CPUs near a device; -1 if there is none.  For kernels without
- * numa_node. */
+/* Return the NUMA node that has all CPUs near a device; -1 if there is none.  Used for kernels
+ * without numa_node. */
 static int topo_node_of_cpus(const char *sys, const char *pci, unsigned nodes)
 {
 	uint8_t near[CPUS_MAX / 4], of[CPUS_MAX / 4];

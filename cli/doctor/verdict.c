@@ -93,7 +93,8 @@ static void judge_main(struct report *rep, const struct device_report *dr, struc
 		LIMIT(l, "writes: %s", why_text(wr->why, wr->detail).s);
 }
 
-/* Report GPUs without a working driver, and accelerators besides first that cannot reach files. */
+/* Report GPUs without a working driver, and accelerators other than first that cannot reach
+ * files. */
 static void judge_gpus(const struct report *rep, const struct device_report *first, struct lines *l)
 {
 	const struct gpus *g = &rep->nvidia;

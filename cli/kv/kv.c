@@ -133,7 +133,7 @@ static void print_label(const char *name, const char *text)
 	(void)putchar('"');
 }
 
-/* Print what comes before the values of a metric. */
+/* Print the HELP and TYPE lines that precede a metric's values. */
 static void kv_print_help(const char *name, const char *help)
 {
 	(void)printf("# HELP penstock_kv_%s %s\n# TYPE penstock_kv_%s gauge\n", name, help, name);

@@ -14,7 +14,7 @@ struct daemon_opts {
 	bool allow_other;   /* serve all users */
 	bool read_only;     /* the source is read-only; rings may only read */
 	bool no_atime;      /* reading does not change access times */
-	bool no_exec;       /* programs on it cannot be executed */
+	bool no_exec;       /* programs on the mount cannot be executed */
 	bool kernel_cache;  /* files use the kernel's page cache */
 	uint64_t timeout_s; /* seconds for which the kernel caches names and attributes */
 	uint64_t links;     /* most links (buffers and rings) per user */
@@ -43,7 +43,7 @@ int daemon_start(const char *dir, const struct daemon_opts *o);
  */
 int daemon_find(const char *given, char ret[PATH_MAX]);
 
-/* Unmount it.  Return 0, or -errno with a sentence. */
+/* Unmount the mount at dir.  Return 0, or -errno with a sentence. */
 int daemon_stop(const char *dir);
 
 #endif

@@ -30,7 +30,7 @@ const char run_usage[] =
 static const char *const together[] = { "penstock/compat" };
 static const char *const apart[] = { "../compat/gdrapi", "../usrbio/library",
 				     "../compat/streamer" };
-/* Folder of the Python modules, relative to libpenstock's; a build has none. */
+/* Folder of the Python modules, relative to libpenstock's folder; a build has none. */
 static const char *const python[] = { "penstock/compat/python" };
 
 /* Return the folder that libpenstock.so was loaded from. */

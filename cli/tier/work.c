@@ -119,7 +119,7 @@ int tier_migrate(const char *name, const struct tier_opts *o, char *files[], int
 
 	if (r < 0)
 		return r;
-	/* If a root has disappeared, stop here: its share must not fill the other roots. */
+	/* Stop if a root has disappeared: files planned for it must not fill the other roots. */
 	r = set_whole(set);
 	if (r < 0)
 		return fail_tier(r);

@@ -6,7 +6,7 @@
 #include "tools/common/spread.h"
 #include "tools/common/util.h"
 
-#define TRY_NS UINT64_C(1000000) /* ns; how long to measure one operation first */
+#define TRY_NS UINT64_C(1000000) /* ns; duration of the first measurement */
 #define TRY_OPS 64u
 
 void buckets_sum(double *ns, unsigned nr, struct bucket_sum *ret)

@@ -130,7 +130,8 @@ struct win_checker {
 int win_checker_init(struct win_checker *k, struct win *win);
 void win_checker_done(struct win_checker *k);
 
-/* Return the name of check nr; run the check, which returns 0, or -errno if a copy failed. */
+/* win_check_text() returns the name of check nr.  win_check() runs it, and returns 0, or -errno if
+ * a copy failed. */
 const char *win_check_text(unsigned nr);
 int win_check(struct win_checker *k, unsigned nr, struct win_diff *ret);
 
