@@ -65,7 +65,7 @@ static int link_here(int fd, const char *plain, const struct new_name *to)
 		return kind;
 	if (kind != MOUNT_PLAIN || strcmp(plain, other) != 0)
 		return -EXDEV;
-	/* Link the open file itself, because its name may lead to another file now. */
+	/* Link the open descriptor: its name may refer to another file by now. */
 	(void)snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
 	return linkat(AT_FDCWD, self, to->dir, to->last, AT_SYMLINK_FOLLOW) < 0 ? -errno : 0;
 }

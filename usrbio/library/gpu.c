@@ -4,9 +4,9 @@
  * <hf3fs_usrbio_gdr.h>.
  *
  * An iov of device memory is an ordinary iov with a device and libpenstock's pst_mem.  In a plain
- * directory only this process' server knows the memory.  On a daemon's mount the memory is
- * published by a symbolic link; the result of symlink(2) is the daemon's answer, and the caller's
- * structure is filled in only if that is 0. Nothing here falls back to host memory.
+ * directory, the memory is known only to the server in this process.  On a daemon's mount the
+ * memory is published by a symbolic link; the result of symlink(2) is the daemon's answer, and the
+ * caller's structure is filled in only if that result is 0.  Nothing here falls back to host memory.
  */
 #include <errno.h>
 #include <string.h>
@@ -68,7 +68,7 @@ static int gpu_failed(int r, const char *what)
 			pst_error_text());
 }
 
-/* Publish a handle with its memory, and fill in the caller's structure.  Takes the handle over. */
+/* Publish an iov with its memory, and fill in the caller's structure.  Takes over the iov. */
 static int gpu_finish(struct iov *it, struct want *w, struct hf3fs_iov *ret)
 {
 	_cleanup_(iov_freep) struct iov *own = it;
@@ -278,7 +278,7 @@ int hf3fs_iov_import_gpu(struct hf3fs_iov *iov, const hf3fs_gpu_ipc_handle_t *ha
 	_cleanup_(iov_freep) struct iov *it = NULL;
 	struct pst_mem *mem = NULL;
 	struct want w;
-	/* The handle contains the size, so pass any valid one here. */
+	/* The real size comes from the handle, so pass any valid size here. */
 	int r = handle ? want(&w, iov, hf3fs_mount_point, 1, 0, 0) : -EINVAL;
 
 	if (r == 0)

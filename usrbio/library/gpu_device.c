@@ -7,7 +7,7 @@
 #include "gpu_device.h"
 #include "log.h"
 
-#define NUMBER_MAX 99999 /* a device name has room for 5 digits */
+#define NUMBER_MAX 99999 /* largest device number: a device name has room for 5 digits */
 
 /* Return the kind of memory to use; NULL if PST_USRBIO_DEVICE names an unknown one. */
 static const char *kind_name(void)

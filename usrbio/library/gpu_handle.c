@@ -86,7 +86,7 @@ int gpu_handle_unpack(const hf3fs_gpu_ipc_handle_t *handle, struct pst_grant *re
 			.len = w.len & NUMBER_MAX,
 			.fd = -1,
 		};
-		/* The handle does not contain the allocation's size; this is the least possible
+		/* The handle does not contain the allocation's size: assume the smallest possible
 		 * one. */
 		ret->size = ret->off + ret->len;
 		memcpy(ret->ipc, w.ipc, sizeof(ret->ipc));

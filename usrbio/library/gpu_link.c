@@ -23,7 +23,7 @@ static struct usrbio_name gpu_link_name_of(const struct iov *iov, const uint8_t 
 
 /*
  * Get the allocation's size from the driver, because the daemon compares it with the size that its
- * own driver reports.  An imported grant knows only the size that was granted.
+ * own driver reports.  An imported grant contains only the size that was granted.
  */
 static int gpu_link_measure(struct pst_mem *mem, struct usrbio_gdr *ret)
 {

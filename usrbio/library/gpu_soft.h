@@ -2,9 +2,9 @@
 /*
  * Memory of the software device for other processes.
  *
- * Links and handles have room for 64 bytes, but this memory is a descriptor.  So the 64 bytes name
- * a descriptor that this process keeps open while the iov lives.  A process that may inspect this
- * one opens the descriptor again (usrbio/proto/ipc.h).
+ * Links and handles have room for 64 bytes and cannot carry a descriptor, which this memory is.  So
+ * the 64 bytes name a descriptor that the owner keeps open while its iov lives.  Another process
+ * with the right to inspect the owner opens that descriptor again (usrbio/proto/ipc.h).
  */
 #ifndef USRBIO_GPU_SOFT_H
 #define USRBIO_GPU_SOFT_H

@@ -14,9 +14,10 @@
 #include "usrbio/server/server.h"
 
 #define JITTER_MS_MAX 60000
-#define ASK_NS (100 * NSEC_PER_MSEC) /* without a completion for so long, check the daemon */
-#define WATCH_NS 50000u              /* longest poll while another thread moves bytes */
-/* Longest poll for a daemon's completion: SPIN_NS, plus about twice the time of copying. */
+#define ASK_NS (100 * NSEC_PER_MSEC) /* ns without a completion after which the daemon is checked */
+#define WATCH_NS 50000u              /* ns; longest poll while another thread moves bytes */
+/* Longest poll for a daemon's completion: SPIN_NS, plus about twice the time of copying.  All in
+ * ns. */
 #define SPIN_NS 20000u
 #define SPIN_ENTRY_NS 2000u
 #define SPIN_BYTES_PER_NS 4u
@@ -79,7 +80,7 @@ static int find_file(struct ring *r, int fd, struct reg **ret)
 
 	if (!reg)
 		return refuse(r, EBADF, "descriptor %d is not registered", fd);
-	/* File numbers differ between a daemon and this process' server. */
+	/* A daemon and the server in this process number files differently. */
 	if (reg->plain != !!r->server)
 		err = refuse(r, EBADF, "descriptor %d is registered on another kind of mount", fd);
 	else if (r->for_read ? !reg->reads : !reg->writes)
@@ -98,7 +99,7 @@ static void io_push(struct ring *r, uint32_t slot, const struct usrbio_args *arg
 	r->at.sqes[r->sq_head] = (struct usrbio_sqe){ .index = (int32_t)slot,
 						      .user_data = args->user_data };
 	r->sq_head = usrbio_ring_next(&r->at, r->sq_head);
-	/* A release store is enough: submitting has a fence before its loads. */
+	/* A release store is enough: submitting executes a full fence before its loads. */
 	__atomic_store_n(r->at.sq_head, (int32_t)r->sq_head, __ATOMIC_RELEASE);
 }
 
@@ -174,7 +175,7 @@ int hf3fs_prep_io(const struct hf3fs_ior *ior, const struct hf3fs_iov *iov, bool
 static bool io_post(struct ring *r)
 {
 	if (r->server) {
-		/* Order the stores of prepared requests before the loads of the kick. */
+		/* Order the stores of prepared requests before the loads in server_ring_kick(). */
 		atomic_thread_fence(memory_order_seq_cst);
 		server_ring_kick(r->server);
 		return true;
@@ -325,7 +326,7 @@ static uint64_t left(const struct timespec *until)
 	return then > at ? (uint64_t)then - (uint64_t)at : 0;
 }
 
-/* Sleep by CLOCK_MONOTONIC, which nobody can set. */
+/* Sleep by CLOCK_MONOTONIC, because the real-time clock may be set during the sleep. */
 static void sleep_for(struct ring *r, uint64_t ns)
 {
 	pthread_testcancel();
@@ -436,8 +437,8 @@ int hf3fs_wait_for_ios(const struct hf3fs_ior *ior, struct hf3fs_cqe *cqes, int 
 		return -EOWNERDEAD;
 	(void)pthread_once(&once, read_environment);
 	for (;;) {
-		/* Check whether the ring is dead first: if it is, this look finds its last
-		 * completions. */
+		/* Check for a dead ring before taking completions: io_look() then finds the last
+		 * ones. */
 		dead = ring_is_dead(r);
 		n += io_look(r, cqes + n, cqec - n, min - n, &did);
 		if (n >= min || dead)

@@ -198,13 +198,13 @@ static int ior_publish(struct ring *r, const struct wish *wish, const uint8_t id
 	err = iov_link(r->iov, &name, target);
 	if (err < 0)
 		return err;
-	/* The server has mapped the memory, and nobody else needs its name. */
+	/* Remove the name: the server has mapped the memory, and no other process needs it. */
 	shm_remove(r->iov->shm);
 	r->iov->shm[0] = '\0';
 	return 0;
 }
 
-/* Get the memory, and take over the positions of an old ring in it. */
+/* Get the memory; if it contains an old ring, continue at that ring's positions. */
 static int ior_place(struct ring *r, const struct wish *wish, void **ret_base)
 {
 	void *base = wish->base;
@@ -234,7 +234,7 @@ static int ior_make(struct ring *r, const struct wish *wish, struct hf3fs_ior *o
 	void *base = NULL;
 	int err;
 
-	/* First do the step that fails without a daemon: little must then be undone. */
+	/* Begin with the step that fails without a daemon, so that little must be undone. */
 	err = plain ? 0 : open_submit(r, wish->priority);
 	if (err == 0)
 		err = ior_place(r, wish, &base);

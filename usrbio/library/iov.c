@@ -64,8 +64,8 @@ int iov_link(struct iov *iov, const struct usrbio_name *name, const char *target
 	return 0;
 }
 
-/* Return the block size.  Rings find a wrap under the publication's UUID, so it has that
- * publication's block size, not the caller's. */
+/* Return the block size.  A wrap has the block size of its publication, not the caller's, because
+ * rings find it under the publication's UUID. */
 static size_t block_of(const struct iov *iov, const struct hf3fs_iov *filled)
 {
 	return iov->wraps ? iov->block : filled->block_size;
@@ -111,8 +111,8 @@ int iov_publish(struct iov *iov, struct hf3fs_iov *ret, const struct hf3fs_iov *
 }
 
 /*
- * Programs wrap a region again for each transfer and never destroy the wraps, which own nothing in
- * 3FS's library.  So wraps of the same memory under the same UUID share one object.
+ * Programs wrap a region again for each transfer and never destroy the wraps, because in 3FS's
+ * library a wrap owns nothing.  So wraps of the same memory under the same UUID share one object.
  */
 #define WRAP_BUCKETS 256u
 
@@ -190,7 +190,7 @@ struct iov *iov_get(const struct hf3fs_iov *iov)
 
 int iov_withdraw(struct iov *iov)
 {
-	/* A daemon that has ended has removed its links. */
+	/* Ignore errors of a daemon that has ended: its links are gone. */
 	if (iov->link[0] && unlinkat(iov->mount->iovs, iov->link, 0) < 0 && errno != ENOENT &&
 	    errno != ENOTCONN)
 		return log_fail(errno, "cannot withdraw %s from %s: %m", iov->link,
@@ -287,8 +287,9 @@ static int use_host(struct iov *iov, void *base, size_t size)
 	struct pst_mem_opts opts = {
 		.sz = sizeof(opts),
 		.kind = PST_KIND_HOST,
-		/* Our own mapping stays until the iov ends.  A program may unmap wrapped memory too
-		 * early, or map it only after this call: unpinned memory then gives an error. */
+		/* Pin only our own mapping, which stays until the iov ends.  A program may unmap
+		 * wrapped memory too early, or map it only after this call; because that memory is
+		 * not pinned, requests then get an error. */
 		.flags = iov->origin == IOV_WRAPPED ? PST_MEM_LATER : PST_MEM_PINNED,
 	};
 	int r;

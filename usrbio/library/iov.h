@@ -24,15 +24,17 @@ struct server_buffer;
 enum iov_origin {
 	IOV_CREATED, /* the library made the memory and the publication */
 	IOV_OPENED,  /* the library made only the mapping */
-	IOV_WRAPPED, /* host: it made nothing; device: only the publication */
+	/* the library made nothing (host memory), or only the publication (device memory) */
+	IOV_WRAPPED,
 };
 
 struct iov {
 	enum iov_origin origin;
-	unsigned forks;             /* lock_forks() at creation: a child frees only the mapping */
-	int device;                 /* CUDA's device number; -1 for host memory */
-	struct mount *mount;        /* mount of the publication, with a reference */
-	char link[USRBIO_NAME_MAX]; /* name of our publication, or "" */
+	/* lock_forks() at creation: a forked child frees only the mapping */
+	unsigned forks;
+	int device;                    /* CUDA's device number; -1 for host memory */
+	struct mount *mount;           /* mount of the publication, with a reference */
+	char link[USRBIO_NAME_MAX];    /* name of our publication, or "" */
 	char shm[USRBIO_SHM_NAME_MAX]; /* POSIX name of shared memory that we must remove, or "" */
 	void *base;                    /* our mapping, or NULL */
 	size_t size;

@@ -14,7 +14,8 @@
 static int most = LOG_WARN; /* the most detailed level that is printed */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* Return the level of a word of 3FS, whose debug level may have a digit: DBG, DBG3. */
+/* Return the level that one of 3FS's words means.  The word for debug may have a digit: DBG,
+ * DBG3. */
 static int level_of(const char *word)
 {
 	static const struct {

@@ -125,8 +125,8 @@ static int mount_new(const char *path, struct mount **ret)
 
 /* ------------------------------------------------------------------ table */
 
-/* Get the attributes of a mount without opening it: a daemon would take the close for the end of
- * this process. */
+/* Get the attributes of a mount without opening it: to a daemon, closing it would mean that this
+ * process ends. */
 static int mount_look(const char *path, struct stat *ret)
 {
 	char iovs[MOUNT_PATH_MAX + sizeof("/" USRBIO_IOVS)];
@@ -287,7 +287,7 @@ void mount_ask(struct mount *m)
 {
 	unsigned me = lock_forks() + 1, was = atomic_load(&m->asking);
 
-	/* After a fork, the parent's thread does not answer here: ask again. */
+	/* Ask again in a forked child: the thread that asks exists only in the parent. */
 	if (m->kind != MOUNT_DAEMON || atomic_load(&m->gone) || was == me ||
 	    !atomic_compare_exchange_strong(&m->asking, &was, me))
 		return;

@@ -20,13 +20,12 @@ enum mount_kind {
 };
 
 /*
- * A mount point that was used; everything published there shares it.  The first reference removes
- * leftovers from a plain directory.
- *
- * iovs stays open until its path leads to another directory.  The open directory tells a daemon
- * that this process lives: when it is closed, at exit or exec at the latest, the daemon removes the
- * process' publications, including those that the program made itself.  In a plain directory,
- * opening it again for each ring would search for leftovers each time.
+ * A mount point that was used; all objects published there share this struct.  Taking the first
+ * reference removes leftovers from a plain directory.  iovs stays open until its path leads to
+ * another directory.  The open directory tells a daemon that this process lives: when it is closed,
+ * at exit or exec at the latest, the daemon removes the process' publications, including those that
+ * the program made itself.  In a plain directory, keeping iovs open avoids a search for leftovers
+ * for each ring.
  */
 struct mount {
 	enum mount_kind kind;
@@ -62,8 +61,8 @@ static inline void mount_putp(struct mount **m)
 }
 
 /*
- * Find out whether the daemon still lives; the answer appears in m->gone later.  A thread is
- * spawned for this, because asking a daemon that hangs blocks.
+ * Find out whether the daemon still lives; the answer appears in m->gone later.  A thread asks,
+ * because a daemon that hangs would block the caller.
  */
 void mount_ask(struct mount *m);
 

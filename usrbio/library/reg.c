@@ -76,8 +76,8 @@ struct reg *reg_get(int fd)
 		refs = atomic_load(&r->refs);
 		while (refs && !atomic_compare_exchange_weak(&r->refs, &refs, refs + 1))
 			;
-		/* The registration may have been reused for another file in between.  One without
-		 * references has already left its place in the table. */
+		/* Check the table again: the registration may have been reused for another file
+		 * since.  A registration without references has already left the table. */
 		if (refs && atomic_load(place) == r)
 			return r;
 		if (refs)
@@ -237,7 +237,7 @@ static int reg_add(int fd, int kind, int *ret_dup)
 		return err;
 	}
 	atomic_store(&r->refs, 1);
-	/* If a registered descriptor was closed and its number reused, the number now means this
+	/* Replace the registration of a descriptor that was closed: its number now means this
 	 * file. */
 	atomic_store(place_at(fd), r);
 	atomic_store(place_at(r->dup), r);

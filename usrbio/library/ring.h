@@ -33,9 +33,9 @@ struct ring {
 	struct usrbio_ring at;
 	struct iov *iov; /* memory and publication of the ring */
 	bool for_read;
-	unsigned forks;             /* lock_forks() of the process that created it */
-	sem_t *submit;              /* daemon: its semaphore; posted only by the kernel */
-	struct server_ring *server; /* on a plain directory: the ring in the server */
+	unsigned forks;             /* lock_forks() of the process that created the ring */
+	sem_t *submit;              /* the daemon's semaphore, or NULL; posted only by the kernel */
+	struct server_ring *server; /* the ring in the server, on a plain directory; or NULL */
 
 	/* Used by the thread that prepares. */
 	uint32_t sq_head;
@@ -44,17 +44,19 @@ struct ring {
 	/* Used by the thread that waits. */
 	uint32_t cq_tail;
 	struct spin spin; /* daemon: recent results of polling */
-	/* Since when nothing came although requests are in flight, ns; 0: something came, or no
-	 * request is in flight. */
+	/* Start of the time without completions although requests are in flight, ns; 0: a
+	 * completion came, or no request is in flight. */
 	uint64_t idle_since;
 
-	_Atomic uint32_t nr_sent;                 /* requests submitted; by the preparing thread */
-	_Atomic uint32_t nr_ended;                /* requests ended since the beginning, by the
-						   * thread that waits */
+	/* requests submitted; written by the preparing thread */
+	_Atomic uint32_t nr_sent;
+	/* requests ended; written by the waiting thread */
+	_Atomic uint32_t nr_ended;
 	_Atomic uint64_t bytes_sent, bytes_ended; /* bytes of the requests sent and ended */
 	_Atomic bool broken;                      /* the ring's memory is inconsistent */
-	_Atomic bool refused; /* since the last wait, a request was refused: it never completes */
-	uint32_t entries;     /* number of slots */
+	/* a request was refused since the last wait, and will never complete */
+	_Atomic bool refused;
+	uint32_t entries; /* number of slots */
 	struct slot slots[];
 };
 

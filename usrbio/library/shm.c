@@ -18,7 +18,8 @@
 
 #define NODES_MAX 1024u
 #define ULONG_BITS (8 * sizeof(unsigned long))
-#define PIECE (UINT64_C(64) << 20) /* bytes per fallocate(2), which a signal makes start again */
+/* bytes per fallocate(2): a signal interrupts the call, which then starts again */
+#define PIECE (UINT64_C(64) << 20)
 
 struct posix_name {
 	char text[USRBIO_SHM_NAME_MAX + 1];
@@ -74,8 +75,8 @@ static int shm_full(uint64_t size)
 	return -ENOSPC;
 }
 
-/* Check for room first, to avoid allocating most of it in vain.  A file system limit of 0 means no
- * limit. */
+/* Check for room first, to fail before most of the memory was allocated.  A file system limit of 0
+ * means no limit. */
 static int shm_check_room(int fd, uint64_t size)
 {
 	struct statfs fs;

@@ -132,7 +132,7 @@ static void do_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int set,
 		err = set_all(op.fs, op.n, st, set, fi);
 	if (err == 0 && op.fs->source->dir_changed && op.n->type == S_IFDIR)
 		op.fs->source->dir_changed(op.fs, op.n);
-	/* A change of size may have to wait for another process' lease. */
+	/* A change of size may have to wait until another process gives up its lease. */
 	if (err == -EWOULDBLOCK) {
 		loop_again(req);
 		return;

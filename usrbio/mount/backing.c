@@ -11,8 +11,8 @@
 
 /*
  * Register a backing file, which the kernel then reads and writes itself, with the rights of the
- * registering thread.  These are the user nobody's, so that a write clears the set-user-ID bit as
- * usual.  Return the kernel's number of the backing file, or -errno.
+ * registering thread.  The thread has the rights of the user nobody, so that a write clears the
+ * set-user-ID bit as usual.  Return the kernel's number of the backing file, or -errno.
  */
 static int32_t backing_ask(struct fs *fs, int fd)
 {
@@ -26,9 +26,9 @@ static int32_t backing_ask(struct fs *fs, int fd)
 }
 
 /*
- * Decide at the first open whether to use passthrough.  A backing file by the node's O_PATH
- * descriptor stays valid while the node has that descriptor.  Kernels before Linux 6.16 refuse
- * O_PATH (EBADF), and need an open file that stays open.
+ * Decide at the first open whether to use passthrough.  A backing file that is made with the node's
+ * O_PATH descriptor stays valid while the node has that descriptor.  Kernels before Linux 6.16
+ * refuse O_PATH (EBADF), and need an open file that stays open.
  */
 static void decide(struct fs *fs, struct node *n, int fd)
 {
@@ -105,8 +105,8 @@ void backing_open(struct fs *fs, struct node *n, int fd, struct fuse_open_out *r
 	add_writer(n, fd);
 	/*
 	 * A program that opens the file must see its current size, even if another process changed
-	 * the source.  The kernel must not cache attributes of a file that rings may write to.  For
-	 * other files the kernel caches them until the next open.
+	 * the source.  The kernel must not cache attributes of a file that rings may write to.  The
+	 * kernel caches the attributes of other files until the next open.
 	 */
 	if (node_untell(n, !is_writer(fd) && fstat(fd, &st) == 0 ? &st : NULL))
 		(void)fuse_lowlevel_notify_inval_inode(fs->se, fs_ino(fs, n), -1, 0);
@@ -130,7 +130,8 @@ void backing_close(struct fs *fs, struct node *n, int fd)
 
 	drop_writer(n, fd);
 	(void)pthread_mutex_lock(&n->lock);
-	/* After nr_open is 0, another thread may close the node's descriptor (backing_drop()). */
+	/* Read these first: once nr_open is 0, another thread may close the node's descriptor
+	 * (backing_drop()). */
 	keeps = n->backing && n->keeps_backing;
 	if (!--n->nr_open && !keeps) {
 		if (n->backing) {

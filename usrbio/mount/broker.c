@@ -8,25 +8,27 @@
 
 #include "base/base.h"
 
-#define END_NS (3 * NSEC_PER_SEC) /* time for workers to end */
+#define END_NS (3 * NSEC_PER_SEC) /* ns; time for workers to end */
 
 /* An open file and one user whose rings may name it. */
 struct broker_file {
 	struct list link;         /* on user->told or user->untold */
-	struct broker_file *next; /* the same file, for the next user */
+	struct broker_file *next; /* entry of the same file for the next user */
 	struct user *user;
 	struct list in_cache; /* user->cached */
 	uint64_t number, handle;
-	uint64_t cached; /* kernel's number of its cache; 0: writes are not reported */
+	/* number under which the kernel caches the file; 0: writes are not reported */
+	uint64_t cached;
 	int fd;
-	char *name; /* opened by the worker, instead of fd; or NULL */
+	char *name; /* name by which the worker opens the file, instead of using fd; or NULL */
 	uint32_t how;
 	struct worker *worker; /* worker that knows the file, or NULL */
 };
 
 /* ------------------------------------------------------------------- files */
 
-/* A message about a file, with a duplicate descriptor: the file may be closed before it is sent. */
+/* A message about a file.  The descriptor is a duplicate, because the file may be closed before the
+ * message is sent. */
 struct telling {
 	struct link_msg msg;
 	int fd;
@@ -184,8 +186,8 @@ int files_tell(struct user *u, struct worker *w)
 	return err == -EREMOTEIO ? err : 0;
 }
 
-/* Tell the worker about closed files.  With user->start held, the worker already knows the
- * files. */
+/* Tell the worker about closed files.  Take user->start, so that the worker has already been told
+ * of these files. */
 void files_closed(struct user *u)
 {
 	(void)pthread_mutex_lock(&u->start);
@@ -251,7 +253,8 @@ void broker_tell(struct broker *b, uid_t uid)
 	(void)pthread_mutex_lock(&u->start);
 	w = user_worker(u);
 	if (w) {
-		/* files_tell() may start a thread, which inherits the rights of this one. */
+		/* Take the server's rights: files_tell() may start a thread, which inherits this
+		 * thread's rights. */
 		caller_end();
 		(void)files_tell(u, w);
 	}

@@ -21,7 +21,7 @@
 
 struct broker;
 
-/* Limits.  users: most users with workers at once, not counting root. */
+/* Limits.  users: the maximum number of users with workers at the same time, not counting root. */
 struct broker_quota {
 	unsigned users;
 	unsigned links; /* most buffers and rings of a user */
@@ -48,8 +48,8 @@ struct broker_user {
 int broker_look(struct broker *b, struct broker_user **ret, size_t *ret_nr, size_t *ret_hidden);
 
 /*
- * Make the kernel write back and drop its cache of a range.  Called before rings write there, and
- * (ends) after they have written there.
+ * Make the kernel write back and drop its cache of a range.  Called before rings write to the
+ * range, and again with ends set after they have written to it.
  */
 typedef void (*broker_forget)(void *arg, uint64_t ino, uint64_t off, uint64_t len, bool ends);
 
@@ -62,7 +62,7 @@ void broker_free(struct broker *b);
 
 /* A copy of a publication's public part. */
 struct broker_link {
-	uint64_t index; /* number of the publication; reused only after all others */
+	uint64_t index; /* number of the publication; never used twice */
 	char name[USRBIO_NAME_MAX];
 	char target[BROKER_TARGET_MAX];
 	uid_t uid;

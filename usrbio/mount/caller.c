@@ -31,7 +31,7 @@ struct known {
 
 /* State of this thread. */
 static __thread struct {
-	bool apart;   /* the thread has a umask of its own */
+	bool apart;   /* the thread's umask is separate from the process' */
 	mode_t umask; /* valid if apart */
 	uid_t uid;    /* user whose rights the thread has */
 	gid_t gid;
@@ -187,7 +187,7 @@ static void learn(const struct caller *c, uint64_t until, const gid_t *groups, s
 		memcpy(k->groups, groups, nr * sizeof(*groups));
 }
 
-/* Take the caller's groups.  Each thread of a program counts as a caller. */
+/* Take the caller's groups.  Each thread of a program counts as a separate caller. */
 static int take_groups(const struct caller *c)
 {
 	const struct known *k = &self.known[(unsigned)c->pid % KNOWN];

@@ -34,7 +34,7 @@ void counts_end(int err, uint64_t bytes)
 		return;
 	my.runs = false;
 	ns = now_ns() - my.since;
-	/* Probes need values in registers: tracers cannot find thread-local variables. */
+	/* Load the values into registers: tracers cannot find thread-local variables. */
 	__asm__("" : "+r"(unique), "+r"(op));
 	PROBE4(fuse__end, unique, op, err, bytes);
 	count_add(&o->nr, 1);

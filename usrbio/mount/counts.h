@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Counters of the server.  A process has one mount, so they exist once.  Counting is a relaxed
- * addition: it does not order other memory accesses.
+ * Counters of the server.  A process has one mount, so there is one set of counters.  Counting is a
+ * relaxed addition, which does not order other memory accesses.
  */
 #ifndef MOUNT_COUNTS_H
 #define MOUNT_COUNTS_H
@@ -40,7 +40,8 @@ struct counts {
 	_Atomic uint64_t asked[LINK_OPS]; /* messages sent to workers */
 	_Atomic uint64_t failed[LINK_OPS];
 	_Atomic uint64_t unanswered[LINK_OPS];
-	_Atomic uint64_t clients, turned_away, cut_off; /* of metrics: served, refused, timed out */
+	/* clients of the metrics socket: served, refused, timed out */
+	_Atomic uint64_t clients, turned_away, cut_off;
 };
 
 extern struct counts counts;

@@ -148,7 +148,7 @@ static void seek_entry(struct fs *fs, struct node *n, struct open_dir *d, off_t 
 		seekdir(d->dir, off);
 		return;
 	}
-	/* Offset 0: read the directory's current content. */
+	/* At offset 0 the program starts again: read the directory's current content. */
 	if (off == 0) {
 		struct source_entry *list;
 		size_t nr;

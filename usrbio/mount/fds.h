@@ -6,7 +6,7 @@
  * A user may have half as many descriptors as are free: the first user gets at most a third, and
  * later users still find some.  A sixteenth is reserved for root.
  *
- * A process has one mount, so this state exists once.  All calls may be made from any thread.
+ * A process has one mount, so there is one set of shares.  All calls may be made from any thread.
  */
 #ifndef MOUNT_FDS_H
 #define MOUNT_FDS_H
@@ -16,8 +16,8 @@
 
 /*
  * Initialize, once, before starting threads.  files is the limit RLIMIT_NOFILE; inodes is the
- * number of inodes kept open, which count for no user.  alone: there is one user, so nothing is
- * shared.
+ * number of inodes kept open, which count for no user.  alone: the server serves one user, who may
+ * use all descriptors.
  */
 void fds_init(unsigned files, unsigned inodes, bool alone);
 

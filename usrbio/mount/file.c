@@ -91,8 +91,8 @@ int file_sync_plain(struct fs *fs, struct node *n, const struct fuse_file_info *
 	return (data ? fdatasync(fd_of(fi)) : fsync(fd_of(fi))) < 0 ? -errno : 0;
 }
 
-/* Remove O_APPEND: the kernel may write pages of mappings through any descriptor, so
- * file_write() appends itself. */
+/* Remove O_APPEND, and let file_write() append: the kernel may write pages of mappings through any
+ * descriptor. */
 static int flags_of(int flags)
 {
 	return (flags & ~(O_NOFOLLOW | O_CREAT | O_EXCL | O_DIRECT | O_APPEND)) | O_CLOEXEC |
@@ -136,7 +136,8 @@ static int opened(struct fs *fs, uid_t uid, struct node *n, int fd, struct fuse_
 		return -ENOMEM;
 	*ret = (struct fuse_open_out){ .fh = (uintptr_t)f };
 	backing_open(fs, n, fd, ret);
-	/* Spare the kernel a request at close(2); kernels before Linux 5.16 still send it. */
+	/* Let the kernel send no FUSE_FLUSH at close(2); kernels before Linux 5.16 still send
+	 * it. */
 	if (needs_no_flush(n, fd))
 		ret->open_flags |= FOPEN_NOFLUSH;
 	err = file_announce(fs, uid, n, f);
@@ -325,7 +326,7 @@ static void do_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 	(void)fuse_reply_err(req, 0);
 }
 
-/* Close a duplicate descriptor: file systems then report failed writes. */
+/* Close a duplicate descriptor: at this, file systems report failed writes. */
 static void do_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	int fd = fcntl(fd_of(fi), F_DUPFD_CLOEXEC, 0);

@@ -115,9 +115,9 @@ static bool is_mount_of_ours(dev_t dev)
 }
 
 /*
- * Open a name that is on another file system than its directory.  Refuse mounts of this type:
- * opening a name on this mount would wait for this server itself, and two mounts that lead to each
- * other would wait for each other.
+ * Open a name that is on another file system than its directory.  Refuse mounts of this file system
+ * type: opening a name on this mount would wait for this server itself, and two mounts that lead to
+ * each other would deadlock.
  */
 static int open_across(int dir, const char *name)
 {

@@ -104,7 +104,7 @@ struct op {
 /* Begin an operation on a node, and on a second one (ino2) or 0.  Return 0 or -errno; call
  * fs_op_end() in both cases. */
 int op_begin(struct op *op, fuse_req_t req, fuse_ino_t ino, fuse_ino_t ino2);
-/* Return the user whose operation this thread began last. */
+/* Return the user of the operation that this thread began last. */
 uid_t fs_caller(void);
 /* Begin an operation with the rights of the caller. */
 int op_begin_as(struct op *op, fuse_req_t req, fuse_ino_t ino, fuse_ino_t ino2);

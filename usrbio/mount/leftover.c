@@ -25,8 +25,8 @@ void leftover_of(const struct caller *c, pid_t process, const char *target, int 
 	ret->ino = st.st_ino;
 }
 
-/* Remove a name of that file with the rights of the file's user, which do not suffice for files of
- * other users. */
+/* Remove a name of that file, with the rights of the file's user: if another user's file has the
+ * name by now, the removal fails. */
 static bool remove_as(int dir, const char *name, const struct stat *is, uid_t uid, gid_t gid)
 {
 	const struct caller c = { .uid = uid, .gid = gid };

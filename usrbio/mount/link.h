@@ -4,8 +4,8 @@
  * The broker asks one question at a time, and the worker answers each.  The socket closes when the
  * worker ends.
  *
- * The worker trusts the broker.  The broker uses only an answer's result.  Both wipe messages about
- * device memory after use.
+ * The worker trusts the broker.  Of an answer, the broker uses only the result.  Both wipe messages
+ * about device memory after use.
  */
 #ifndef MOUNT_LINK_H
 #define MOUNT_LINK_H
@@ -38,7 +38,7 @@ struct link_msg {
 	uint64_t handle;         /* the broker's number for the file, buffer or ring */
 	uint64_t number;         /* file: inode number on the mount */
 	uint64_t size;           /* bytes of the shared memory */
-	bool cached;             /* file: the kernel caches it; see link_tell() */
+	bool cached;             /* file: the kernel caches its bytes; see link_tell() */
 	uint32_t how;            /* file that the worker opens: LINK_FILE_*; the descriptor is then
 				  * a memfd with the name */
 	struct usrbio_name name; /* name of a buffer or ring */

@@ -19,7 +19,8 @@
 #define NR_BUCKETS 64u
 #define SPARE_LINES 64u /* number of empty lines that are kept for their users' next requests */
 
-/* Retries of opens that wait for leases: interval in ms, and most retries per user and interval. */
+/* Retries of requests that wait for leases: interval in ms, and most retries per user and
+ * interval. */
 #define AGAIN_MS 10
 #define AGAIN_USER 16u
 
@@ -29,7 +30,7 @@ enum kind { KIND_NAME, KIND_FILE, NR_KINDS, KIND_FREE = NR_KINDS };
 struct request {
 	struct list link; /* on line->waiting or line->again */
 	enum kind kind;
-	bool interrupted; /* the kernel sent FUSE_INTERRUPT, as it does only once */
+	bool interrupted; /* the kernel has sent FUSE_INTERRUPT, and will not send it again */
 	size_t len;
 	struct fuse_in_header in[]; /* the request as read: this header and the rest */
 };
@@ -68,7 +69,8 @@ static struct {
 	struct list turns;
 } pool = { .lock = PTHREAD_MUTEX_INITIALIZER, .leases = PTHREAD_COND_INITIALIZER };
 
-/* For the request that this thread answers: retry it later; the kernel has interrupted it. */
+/* State of the request that this thread answers.  again: retry the request later; interrupted: the
+ * kernel has interrupted it. */
 static __thread bool again, interrupted;
 
 static void loop_lock(void)
@@ -321,15 +323,15 @@ static void try_line(struct line *l)
 			mount_loop_answer(l, r->kind, r->in, r->len, r->interrupted);
 		free(r);
 		loop_lock();
-		/* Count only requests that still wait for a lease; those that were answered allow
-		 * further tries. */
+		/* Count only tries after which the request still waits; an answered request uses
+		 * none of the tries. */
 		left -= again;
 		again = false;
 	}
 }
 
-/* Retry until no request of the user waits for a lease.  Polling, because nothing reports a
- * lease's end. */
+/* Retry until no request of the user waits for a lease.  Poll, because nothing reports a lease's
+ * end. */
 static void *try_leases(void *arg)
 {
 	struct line *l = arg;

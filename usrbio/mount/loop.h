@@ -13,7 +13,8 @@
 
 #include "usrbio/mount/fs.h"
 
-/* Most requests in flight: of one user (names, files), and of all users (files, threads). */
+/* Limits of requests in flight: on names and on files of one user, on files of all users, and of
+ * threads that answer requests. */
 #define LOOP_USER_NAMES 128u
 #define LOOP_USER_FILES 64u
 #define LOOP_FILES 512u

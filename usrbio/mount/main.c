@@ -165,8 +165,9 @@ static int mount_open_source(struct fs *fs)
 	return r;
 }
 
-/* Return true if standard error may stay open for the log: it is the journal or a file.  A terminal
- * must be released, and also a pipe, whose reader may wait for its end. */
+/* Return true if standard error may stay open for the log: it is the journal or a file.  Close a
+ * terminal, so that it can be used again, and a pipe, because its reader may wait for the end of
+ * file. */
 static bool keeps_stderr(void)
 {
 	struct stat st;

@@ -236,7 +236,7 @@ static bool may_put(struct nodes *ns)
 	return ns->closes;
 }
 
-/* End the node's passthrough, if it has one. */
+/* End the node's passthrough, if it is active. */
 static void drop_backing(struct nodes *ns, struct node *n)
 {
 	if (n->backing && ns->drop)
@@ -421,9 +421,9 @@ static void insert(struct nodes *ns, struct node *n)
 }
 
 /*
- * Return true if a found node still is the inode of the descriptor, which the node then takes over.
- * A node without a descriptor does not keep its inode, so the number may have been reused: such a
- * node is marked as lost.  The caller holds the lock.
+ * Return true if a found node still is the descriptor's inode; the node then takes over the
+ * descriptor.  A node without a descriptor does not keep its inode, so the number may have been
+ * reused: such a node is marked as lost.  The caller holds the lock.
  */
 static bool is_still(struct nodes *ns, struct node *n, int fd)
 {

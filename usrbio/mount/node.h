@@ -4,8 +4,8 @@
  *
  * A node keeps its inode open (O_PATH): the inode stays the same when its names change, and its
  * number is not reused.  If too many are open, those not used for longest are closed, and opened
- * again by their handle (open_by_handle_at(2)).  This needs root and a file system that can be
- * exported.
+ * again by their handle (open_by_handle_at(2)).  Opening by handle needs root and a file system
+ * that can be exported.
  */
 #ifndef MOUNT_NODE_H
 #define MOUNT_NODE_H
@@ -41,8 +41,8 @@ struct node {
 	bool lost;                  /* the inode's number was reused, so the node is in no bucket */
 	uint64_t lookups;
 	uint64_t number; /* inode number on the mount */
-	/* Name in the source.  For a set's file (set.h) under the set's lock, for a service's file
-	 * under lock. */
+	/* Name in the source.  Protected by the set's lock for a file of a set (set.h), and by lock
+	 * for a file of a service. */
 	char *path;
 	struct service_node *remote; /* only for a storage service (service.h) */
 
@@ -54,7 +54,9 @@ struct node {
 	atomic_uint nr_writers;  /* open files through which rings may write */
 	int32_t backing;         /* the kernel's number of the backing file; 0: no passthrough */
 	bool keeps_backing;      /* backing was made with fd, and lasts as long as fd */
-	struct timespec written; /* ctime at the last close: unchanged keeps the cache */
+	/* mtime at the last close: if it is unchanged at the next open, the kernel keeps its
+	 * cache */
+	struct timespec written;
 	off_t size;
 };
 

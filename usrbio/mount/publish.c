@@ -64,7 +64,8 @@ static void publish_take_off(struct publication *p)
 	list_del(&p->link);
 	publish_count(p, -1);
 	p->user->used = now_ns();
-	/* Do this now: the user's thread may end when there are no publications. */
+	/* Stop watching the process now: the user's thread may end when there are no
+	 * publications. */
 	if (p->process >= 0)
 		user_unwatch(p->user, p->process);
 }

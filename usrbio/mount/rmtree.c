@@ -285,7 +285,7 @@ int rmtree_node(fuse_req_t req, const struct node *n)
 	r = removal(req, &st);
 	if (err == 0)
 		err = empty(&r, d);
-	/* If another program has moved the directory, the empty directory stays. */
+	/* If another program has moved the directory, leave it in place, empty. */
 	if (err == 0)
 		err = rmtree_find_name(fd, parent, &st, path, &name);
 	if (err < 0)

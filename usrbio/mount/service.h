@@ -38,7 +38,8 @@
 /* A connection. */
 struct service_line {
 	unsigned idx;
-	bool busy;                /* a thread uses it; busy and uid: under the service's lock */
+	/* a thread uses it; busy and uid are protected by the service's lock */
+	bool busy;
 	uid_t uid;                /* user of the request */
 	struct remote_talk *talk; /* NULL: not connected; changed under the lock */
 	uint64_t channel, epoch;  /* channel of the line; epoch of its connection */
@@ -50,8 +51,9 @@ struct service_line {
 struct service {
 	struct remote_server server;
 	char root[WIRE_NAME_MAX + 1]; /* path on the server; "": its root */
-	char prefix[PATH_MAX];        /* text before the server's path in the full name of a file */
-	uid_t uid;                    /* owner of every file at DIR */
+	/* part of a file's full name that precedes its path on the server */
+	char prefix[PATH_MAX];
+	uid_t uid; /* owner of every file at DIR */
 	gid_t gid;
 	bool read_only;
 	uint64_t root_btime_ns; /* btime of the root, ns */
@@ -143,7 +145,7 @@ int service_entry(struct fs *fs, const char *path, const struct wire_attr *a,
 /* Make the path of a name in a directory. */
 int service_path_in(struct node *dir, const char *name, char ret[WIRE_NAME_MAX + 1]);
 
-/* Record that the file was changed on the server's start with that boot id. */
+/* Record that the file was changed while the server had that boot id. */
 void service_changed(struct node *n, uint64_t boot);
 
 /*
@@ -156,7 +158,7 @@ void service_ring_writes(struct fs *fs, struct node *n, bool ends);
 int service_announce(struct fs *fs, uid_t uid, struct node *n, const struct fuse_file_info *fi);
 int service_sync(struct fs *fs, struct node *n, const struct fuse_file_info *fi, bool data);
 
-/* Set the size of a file, by that open file; NULL: open the file for it. */
+/* Set the size of a file through the open file; with NULL, open the file for the call. */
 int service_set_size(struct fs *fs, uid_t uid, struct node *n, uint64_t size,
 		     struct service_file *open);
 

@@ -49,8 +49,8 @@ static void service_do_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name
 	(void)fuse_reply_err(req, fs_of(req)->service->read_only ? EROFS : EPERM);
 }
 
-/* After the first answer ENOSYS the kernel sends no such request any more: calls get EOPNOTSUPP, or
- * the kernel's own result. */
+/* Answer ENOSYS once: after that the kernel sends no request of this kind, and calls get EOPNOTSUPP
+ * or the kernel's own result. */
 static void no_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 {
 	(void)ino;

@@ -28,8 +28,8 @@ void service_changed(struct node *n, uint64_t boot)
 /*
  * Record the server's boot id for a ring's write.  The worker has its own connection, so the mount
  * gets the current boot id before the write.  The write then has that id or a later one, so a sync
- * after a restart fails, as it must.  A write that ended during a sync is recorded with the id of
- * that sync.
+ * after a restart fails, as it must.  A write that ended during a sync is recorded with the boot id
+ * that the sync returned.
  */
 void service_ring_writes(struct fs *fs, struct node *n, bool ends)
 {

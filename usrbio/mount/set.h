@@ -4,8 +4,8 @@
  *
  * The tree.  Directories are those of one root, the last one of the slowest class; this root is the
  * tree.  At the start, every directory of the other roots is made in the tree.  Other roots get a
- * directory when a file needs it, and lose it when it is removed from the tree.  So nodes of
- * directories work as with any source (node.h).
+ * directory when a file needs it, and lose it when it is removed from the tree.  So a directory's
+ * node works as with any other source (node.h).
  *
  * Files.  A file is looked up by its path in the set (tier/lookup.h), on whichever root it is.  Its
  * node is identified by SET_DEV and the file's number in the catalogue.  So node and inode number

@@ -66,7 +66,7 @@ struct source_ops {
 	int (*create)(struct fs *fs, const struct node *dir, const struct new_file *f);
 	int (*created)(struct fs *fs, int fd, struct node *dir, const char *name,
 		       struct fuse_entry_param *ret);
-	/* Keep a file in its place while its attributes change, until the returned descriptor is
+	/* Keep a file on its root while its attributes change, until the returned descriptor is
 	 * closed.  May be NULL. */
 	int (*hold)(struct fs *fs, struct node *n);
 	/* Called after owner or mode of a directory changed.  May be NULL. */

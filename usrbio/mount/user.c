@@ -202,7 +202,8 @@ static void end_idle_worker(struct user *u)
 	memcpy(u->sem, w->sem, sizeof(u->sem));
 	forget_worker(u, w);
 	worker_end(w, now_ns() + USER_END_NS);
-	/* Reuse the names only if this was the last reference: the semaphores are removed then. */
+	/* Reuse the names only if this was the last reference: dropping it removes the
+	 * semaphores. */
 	u->has_sems = worker_unref(w);
 }
 
@@ -351,8 +352,8 @@ static int new_worker(struct user *u, const struct caller *c, struct worker **re
 	if (err < 0)
 		return err;
 	err = worker_start(c, u->has_sems ? u->sem : NULL, &w);
-	/* Another process has taken the old names: anybody can see them, and use them while no
-	 * worker has them. */
+	/* Take new names if another process has taken the old ones: names are visible to all, and
+	 * free while the user has no worker. */
 	if (err == -EEXIST && u->has_sems)
 		err = worker_start(c, NULL, &w);
 	u->has_sems = false;

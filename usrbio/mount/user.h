@@ -50,7 +50,7 @@ struct user {
 	char sem[USRBIO_PRIORITIES][USRBIO_SHM_NAME_MAX];
 	struct log_site says; /* rate limit for the workers' output */
 
-	/* For metrics; under the broker's lock. */
+	/* These members are for metrics, and protected by the broker's lock. */
 	struct usrbio_sum past; /* sums of workers that have ended */
 	uint64_t nr_starts, nr_failures;
 	uint64_t nr_lies; /* readings of counters that were invalid */

@@ -9,8 +9,9 @@
  * 3fs-virt/get-conf/	settings, each a link to its value
  * 3fs-virt/set-conf/	making a link here sets the setting of that name
  *
- * Any other change gives EPERM.  Inode numbers are 3FS's, which are negative, except those of
- * settings: 3FS's numbers for these could collide with the growing numbers of publications.
+ * Any other change of the virtual tree gives EPERM.  Inode numbers are 3FS's, which are negative,
+ * except those of settings: 3FS's numbers for these could collide with the growing numbers of
+ * publications.
  */
 #include <fcntl.h>
 #include <limits.h>

@@ -61,8 +61,9 @@ struct watch {
 	sem_t *sem;
 	pthread_mutex_t wait; /* held by the watcher that waits; the first lock */
 	struct spin spin;     /* under wait */
-	unsigned crossed;     /* under wait: grows when posts come while another watcher works */
-	atomic_uint at_work;  /* watchers that execute requests */
+	/* under wait: incremented when a post comes while another watcher works */
+	unsigned crossed;
+	atomic_uint at_work; /* watchers that execute requests */
 	pthread_rwlock_t lock;
 	struct list rings;
 };
@@ -113,7 +114,8 @@ static bool serve_rings(struct watch *w)
 
 	(void)atomic_fetch_add(&w->at_work, 1);
 	(void)pthread_rwlock_rdlock(&w->lock);
-	/* If there is only one ring, the thread that serves it also finds later entries. */
+	/* With a single ring no other watcher is needed: the thread that serves the ring also finds
+	 * later entries. */
 	alone |= w->rings.next == w->rings.prev;
 	list_for_each (e, &w->rings) {
 		struct server_ring *r = list_entry(e, struct thing, watched)->ring;
@@ -315,7 +317,7 @@ static int soft_grant(struct pst_grant *g, int fd)
 	return 0;
 }
 
-/* Add device memory.  Only CUDA knows which GPU the number means, so its grant has no UUID. */
+/* Add device memory.  The grant has no UUID, because only CUDA knows which GPU the number means. */
 static int add_device(struct thing *t, const struct link_msg *msg, int fd)
 {
 	struct pst_grant g = {
@@ -563,7 +565,7 @@ int main(int argc, char *argv[])
 	else
 		(void)mount_link_send(sock, &(struct link_msg){ .op = LINK_HELLO, .result = err },
 				      -1);
-	/* A worker that ends is not stopped.  SIGCONT would undo the stops of a tracer, such as a
+	/* A worker that ends by itself needs no SIGCONT, which would disturb a tracer such as a
 	 * leak check at exit. */
 	(void)prctl(PR_SET_PDEATHSIG, 0);
 	mount_worker_end();

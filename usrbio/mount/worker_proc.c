@@ -115,8 +115,7 @@ static void worker_proc_become(const struct start *s)
 			       syscall(SYS_setresgid, s->gid, s->gid, s->gid) < 0))
 		worker_proc_give_up(s, STEP_GROUPS);
 	(void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-	/* Detach from the terminal and the log: a process that can trace the worker could use
-	 * them. */
+	/* Detach from the terminal and the log: a process that traces the worker could use them. */
 	(void)setsid();
 	(void)dup2(s->null, STDIN_FILENO);
 	(void)dup2(s->null, STDOUT_FILENO);
@@ -414,7 +413,8 @@ static void worker_proc_reap(struct worker *w)
 		(void)kill(w->pid, SIGKILL);
 	while (waitid(P_PID, (id_t)w->pid, &end, WEXITED | WNOWAIT) < 0 && errno == EINTR)
 		;
-	/* A user who no longer sees the process may take the names, so remove them first. */
+	/* Remove the names before reaping: once the process is gone, the user may reuse its
+	 * names. */
 	worker_proc_unlink_sems(w);
 	while (waitpid(w->pid, NULL, 0) < 0 && errno == EINTR)
 		;

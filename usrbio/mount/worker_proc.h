@@ -40,7 +40,8 @@ struct worker {
  */
 int worker_start(const struct caller *c, char (*sems)[USRBIO_SHM_NAME_MAX], struct worker **ret);
 
-/* Ask the worker.  Return its result; -EREMOTEIO if it did not answer: then it is ended. */
+/* Ask the worker.  Return its result; -EREMOTEIO if it did not answer, and the worker is then
+ * ended. */
 int worker_ask(struct worker *w, const struct link_msg *msg, int fd);
 
 /* Start a thread that receives the worker's reports.  Call this once, while no other thread

@@ -74,7 +74,8 @@ void usrbio_soft_format(const struct usrbio_soft *soft, uint8_t ret_ipc[USRBIO_I
 	memcpy(ret_ipc, &w, sizeof(w));
 }
 
-/* Return true if st is the handle's file, and of a type that can be opened without side effects. */
+/* Return true if st describes the handle's file, and the file can be opened without side
+ * effects. */
 static bool is_it(const struct usrbio_soft *soft, const struct stat *st)
 {
 	return S_ISREG(st->st_mode) && st->st_dev == soft->dev && st->st_ino == soft->ino;

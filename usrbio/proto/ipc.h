@@ -27,8 +27,8 @@ struct usrbio_soft {
 	uint64_t dev, ino;
 };
 
-/* Return the PID of the process that created the bytes, as it sees itself; it may live in
- * another PID namespace.  0 if the bytes have none. */
+/* Return the PID that the creator of the bytes has in its own PID namespace, which may differ from
+ * ours.  0 if the bytes contain none. */
 pid_t usrbio_ipc_pid(const uint8_t ipc[USRBIO_IPC_LEN]);
 
 /* Return true for bytes of the software device. */

@@ -99,7 +99,8 @@ static int parse_attr(const char **p, struct usrbio_name *n)
 		return usrbio_number(p, 2, UINT64_MAX, &n->flags) == 0 ? FLAGS : -EINVAL;
 	case 'g':
 		return parse_device(p, n) == 0 ? GDR : -EINVAL;
-	default: /* Any other byte, also a NUL, so nothing after the text is read. */
+	/* Reject any other byte.  A NUL is rejected too, so nothing after the text is read. */
+	default:
 		return -EINVAL;
 	}
 }

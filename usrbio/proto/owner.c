@@ -66,8 +66,8 @@ static void owner_mix(uint64_t *hash, const void *data, size_t len)
 
 /*
  * Return true if this machine lacks the file: old kernels have no time namespaces, some sandboxes
- * no boot_id.  No process of the machine has it then, so all compute the same place.  After other
- * errors, this process could compute another place than the others.
+ * no boot_id.  In that case no process of the machine has the file, so all compute the same place.
+ * After other errors, this process might compute another place than the others.
  */
 static bool is_missing(int r)
 {

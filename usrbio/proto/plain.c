@@ -256,7 +256,7 @@ static int remove_iovs(int virt)
 	r = usrbio_plain_sweep(iovs);
 	if (r < 0)
 		return r;
-	/* After this nobody can publish, because publishing needs a name in the directory. */
+	/* Once iovs is removed nobody can publish, because publishing needs a name in it. */
 	if (unlinkat(virt, IOVS, AT_REMOVEDIR) < 0 && errno != ENOENT)
 		return errno == ENOTEMPTY || errno == EEXIST ? -EBUSY : -errno;
 	return 0;
@@ -300,7 +300,7 @@ int usrbio_plain_remove(const char *dir)
 
 /* -------------------------------------------------------------------- find */
 
-/* Return true for errors of this process, such as a lack of memory, which say nothing about the
+/* Return true for errors that concern this process, such as a lack of memory, and not the
  * directory. */
 static bool is_want(int r)
 {
@@ -338,7 +338,7 @@ int usrbio_plain_find(const char *path, char ret_dir[PATH_MAX])
 		if (r == -EPERM && !refused[0])
 			strcpy(refused, dir);
 		slash = strrchr(dir, '/');
-		if (!slash[1]) /* dir was the root */
+		if (!slash[1]) /* stop: dir was the root */
 			break;
 		slash[slash == dir] = '\0';
 	}

@@ -13,9 +13,9 @@
  * ...		at least 4096 bytes
  *
  * Positions count modulo N. A queue is full if head + 1 is tail, so it holds at most N - 1. The
- * four markers are accessed with sequential consistency.  All other bytes are accessed plainly; the
- * other side may read them after the marker that is written after them.  Both sides compute N from
- * the size of the memory.
+ * four markers are accessed with sequential consistency.  All other bytes are accessed plainly:
+ * their writer stores them before it advances a marker, and the other side reads them only after it
+ * has read that marker.  Both sides compute N from the size of the memory.
  */
 #ifndef PST_USRBIO_RING_H
 #define PST_USRBIO_RING_H

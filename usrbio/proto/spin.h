@@ -17,8 +17,9 @@
 
 /* Recent results of polling; all zero at first.  Used by one thread at a time. */
 struct spin {
-	uint32_t in_vain;   /* about the number of consecutive polls that found nothing; as many
-			     * polls are skipped next */
+	/* approximate number of consecutive polls that found nothing; the same number of polls is
+	 * skipped next */
+	uint32_t in_vain;
 	uint32_t skip;      /* polls still to be skipped */
 	uint64_t looked_ns; /* time of the last measurement of contention, ns */
 	bool contended;     /* result of that measurement */

@@ -273,7 +273,7 @@ class iovec(ctypes.Array):
         if err < 0:
             raise _error(-err, f"{ctypes.sizeof(self)} bytes with a block size of {block_size} "
                          f"on {hf3fs_mount_point!r} cannot be used")
-        # No need to unwrap at exit.
+        # Unwrapping is not needed at exit.
         weakref.finalize(self, _unwrap, self._iov).atexit = False
 
     def _slice(self, root, view, start):
@@ -365,7 +365,7 @@ class ioring:
         self._keys = itertools.count(1)
         self._pending = {}  # key: the slice, its userdata, and a view that holds the memory
         self._ready = {}  # key: the slice; completed, not yet returned by wait()
-        # destroy() takes both, in this order.
+        # Lock order: _preparing before _waiting.  destroy() takes both.
         self._preparing = threading.RLock()
         self._waiting = threading.RLock()
         self._pid = os.getpid()
@@ -430,7 +430,7 @@ class ioring:
         fd, off = _int(fd, "fd"), _unsigned(off, "off")
         root = iov if iov._root is None else iov._root
         with self._preparing:
-            # Add it first: another thread may take its completion before the call returns.
+            # Add the request first: another thread may take its completion before the call returns.
             key = next(self._keys)
             self._pending[key] = iov, userdata, memoryview(iov._view)
             index = _lib.hf3fs_prep_io(self._ior, root._iov, bool(read), ctypes.addressof(iov),
@@ -518,7 +518,7 @@ class ioring:
         try:
             got = _lib.hf3fs_wait_for_ios(self._ior, self._cqes, room, min(missing, room),
                                           _Timespec(int(until), int(until % 1 * 1e9)))
-            # The call uses this clock, which may have been set during the wait.
+            # The call measures by the real-time clock, which may have been set during the wait.
             return got, time.time() < until - _EARLY
         finally:
             # A signal handler may have raised before got was assigned.

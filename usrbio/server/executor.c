@@ -191,7 +191,8 @@ static bool help_passes(struct executor *ex, struct server_ring *r)
 	return more || n;
 }
 
-/* Return true if a ring is stalled and no request is in flight whose end would wake the thread. */
+/* Return true if a ring is stalled and nothing will wake the thread, because no request is in
+ * flight. */
 static bool waits_alone(const struct executor *ex)
 {
 	return !list_empty(&ex->stalled) && runners_are_idle(ex);
@@ -288,7 +289,7 @@ void executor_serve(struct executor *ex, struct server_ring *r)
 	}
 	r->nr_helpers++;
 	if (h->taken) {
-		/* The holder of the lock finds the ring on the list. */
+		/* If another thread holds the lock, it finds the ring on the list. */
 		executor_run(ex, r);
 	} else {
 		runner_take(h, true);
@@ -336,8 +337,8 @@ void executor_forget(struct executor *ex, const struct server_file *f,
 	runners_await(ex);
 	any |= check_again(ex, f, b);
 	executor_publish(ex);
-	/* Start waiting requests: those that named the removed object may have found another one,
-	 * and others waited for these. */
+	/* Start waiting requests: requests that named the removed object may have found another
+	 * one, and later requests waited behind them. */
 	if (any)
 		executor_wake(ex);
 }
@@ -375,9 +376,9 @@ static bool work_with(struct executor *ex, struct runner *h, struct server_ring 
 }
 
 /*
- * First make passes with the lender's runner, for requests that may block when they start; only for
- * the lender's own ring, because the runner ends with that ring.  Then make passes with the
- * thread's own runner.
+ * First make passes with the lender's runner, for requests that may block when they start.  These
+ * passes serve only the lender's ring, because the runner ends with that ring.  Then make passes
+ * with the thread's own runner.
  */
 bool executor_work(struct executor *ex)
 {

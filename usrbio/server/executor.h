@@ -10,9 +10,9 @@
  * completions and wakes the clients.  A turn is limited in entries and bytes; the limits are lower
  * while rings of a higher priority are busy, or while two runners work on a ring.  Submitting and
  * reaping move bytes without the lock, so that thread and clients work in parallel.  Each accepted
- * entry becomes an item, each transfer a request.  A request is free for reuse while its item still
- * waits for the order of its batch.  A thread that leaves an executor arms its queue's descriptor
- * only if requests are in flight (PST_QUEUE_FD_ONCE).
+ * entry becomes an item, each transfer a request.  A request can be reused before its item is
+ * published in the order of its batch.  A thread that leaves an executor arms its queue's
+ * descriptor only if requests are in flight (PST_QUEUE_FD_ONCE).
  *
  *	kicked rings -> run[priority] -> a turn each -> items, requests -> queue
  *	queue -> items, in the order of their batch -> completions

@@ -3,10 +3,10 @@
  * Decide when an executor's thread sleeps and when it is woken.
  *
  * Waking a thread costs more than a read of a few KiB from the page cache.  A client that waits
- * does such work itself (executor_help()), so its kick before that should cost nothing.  Therefore,
- * while clients help soon after their kicks, kicks do not wake the thread: it sleeps briefly and
- * checks for work after each short sleep.  If a client does not help, its requests start one short
- * sleep late, and ex->trust decreases.
+ * does such work itself (executor_help()), so the kick that precedes its wait should cost nothing.
+ * Therefore, while clients help soon after their kicks, kicks do not wake the thread: it sleeps
+ * briefly and checks for work after each short sleep.  If a client does not help, its requests
+ * start one short sleep late, and ex->trust decreases.
  *
  * A kick with enough work for two threads ends a short sleep: this is a call.  If calls follow each
  * other closely, the thread stays awake between them.  After calls that found no work left, calls
@@ -36,10 +36,11 @@ struct rest {
 	bool slept_briefly; /* the last sleep was short */
 	bool rang;          /* the descriptor of a queue ended the last sleep */
 	uint64_t since;     /* time at which the work ended, ns; 0: there is work */
-	unsigned credit;    /* recent calls that came less than 2 * UP_NS after the work ended */
-	unsigned in_vain;   /* grows with each call that found no work; as many calls are skipped */
-	bool contended;     /* other threads need the CPUs */
-	uint64_t looked;    /* time of the last measurement of contention, ns */
+	/* number of recent calls that came less than 2 * UP_NS after the work ended */
+	unsigned credit;
+	unsigned in_vain; /* grows with each call that found no work; as many calls are skipped */
+	bool contended;   /* other threads need the CPUs */
+	uint64_t looked;  /* time of the last measurement of contention, ns */
 };
 
 /* ------------------------------------------------------------------- kicks */
@@ -83,7 +84,7 @@ static void rest_call(struct executor *ex)
 		atomic_store_explicit(&ex->skip_calls, skip - 1, memory_order_relaxed);
 		return;
 	}
-	/* Pairs with lie_down(), which checks called after it announced a short sleep. */
+	/* Pairs with lie_down(), which checks ex->called after it has announced a short sleep. */
 	atomic_store(&ex->called, true);
 	if (atomic_load(&ex->state) == EXECUTOR_SLEEPS_BRIEFLY &&
 	    atomic_exchange(&ex->state, EXECUTOR_AWAKE) == EXECUTOR_SLEEPS_BRIEFLY)
@@ -101,7 +102,7 @@ void executor_kick(struct executor *ex, struct server_ring *r)
 			r->next_kicked = head;
 		while (!atomic_compare_exchange_weak(&ex->kicked, &head, r));
 	}
-	/* Pairs with lie_down(), which checks ex->kicked after it announced the sleep. */
+	/* Pairs with lie_down(), which checks ex->kicked after it has announced the sleep. */
 	if (atomic_load(&ex->state) == EXECUTOR_SLEEPS) {
 		if (atomic_exchange(&ex->state, EXECUTOR_AWAKE) == EXECUTOR_SLEEPS)
 			rest_wake(ex);
@@ -218,7 +219,8 @@ static bool stay_up(const struct executor *ex, bool trusts)
 	return false;
 }
 
-/* Judge a call made at that time: it was useful if it still found requests to start (took). */
+/* Judge a call made at that time: the call was useful if the thread still found requests to start
+ * (took). */
 static void judge_call(struct executor *ex, struct rest *rest, uint64_t at, bool took)
 {
 	bool soon = !rest->since || at - rest->since < 2 * (uint64_t)UP_NS;

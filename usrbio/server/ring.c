@@ -3,8 +3,8 @@
  * One ring: its client's entries, which are copied once and checked, and their completions.
  *
  * A completion always has room: an entry is taken only if the ring can hold one more completion,
- * counting those present and those owed.  A client that follows the protocol never has more
- * entries, so a ring with more is broken.
+ * counting completions in the ring and completions of entries in flight.  A client that follows the
+ * protocol never has more entries, so a ring with more is broken.
  */
 #include <string.h>
 
@@ -170,7 +170,7 @@ void ring_settle(struct request *q, int64_t result)
 	q->file = NULL;
 	q->buffer = NULL;
 	list_del(&q->link);
-	/* Put it where request_get() takes the next one: this request is still in the CPU's
+	/* Put the request where request_get() takes the next one: it is still in the CPU's
 	 * cache. */
 	list_add_tail(&ex->free, &q->link);
 	ex->nr_free++;

@@ -19,8 +19,8 @@ void runner_drop(struct executor *ex, struct runner *h)
 	h->taken = false;
 	if (likely(!ex->nr_ending))
 		return;
-	/* Cancel now: the thread that ends a ring could not cancel requests of a runner that was
-	 * taken. */
+	/* Cancel now: the thread that ended a ring could not cancel these requests while the runner
+	 * was taken. */
 	list_for_each (e, &ex->rings)
 		if (list_entry(e, struct server_ring, link)->ending)
 			ring_cancel(list_entry(e, struct server_ring, link), h);

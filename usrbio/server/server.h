@@ -87,7 +87,7 @@ int server_file_add_told(struct server *w, uint64_t number, int fd, struct serve
 
 /*
  * Let entries name a file by a number; libpenstock opens it by its name at the first request.
- * Requests wait in their ring until it is open.
+ * Requests wait in their ring until the file is open.
  * @flags: PST_FILE_READ, PST_FILE_WRITE: how to open it, and which rings may use it
  * @told:  server_opts.writes is called for writes to the file
  */
@@ -143,7 +143,8 @@ void server_buffer_remove(struct server *w, struct server_buffer *buffer);
 /* ------------------------------------------------------------------- rings */
 
 #define SERVER_RING_READ_UNCOMMITTED 1u /* ignored here */
-#define SERVER_RING_FORBID_HOLES 2u     /* -ENODATA for a hole before data in the range */
+/* reads give -ENODATA for a hole that precedes data in the range */
+#define SERVER_RING_FORBID_HOLES 2u
 
 struct server_ring_opts {
 	void *base;  /* must stay mapped until server_ring_remove() */

@@ -27,7 +27,8 @@ struct server_file {
 	uint64_t number;
 	struct pst_file *_Atomic file; /* NULL: named is not open yet */
 	struct named *named;           /* a file that is opened by its name; or NULL */
-	/* Never seek this descriptor: it shares its position with the caller's.  -1 if named. */
+	/* Never seek this descriptor: it shares its position with the caller's.  -1 if named is
+	 * set. */
 	int fd;
 	/* descriptor with a position of its own, opened at the first use; -1: not yet */
 	_Atomic int seek_fd;

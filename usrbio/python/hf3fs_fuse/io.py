@@ -7,7 +7,7 @@ A layer over hf3fs_py_usrbio that publishes the memory of a SharedMemory.
 """
 import contextlib
 import errno
-# Programs use multiprocessing.shared_memory without importing it, because this module does.
+# Programs rely on this import: they use multiprocessing.shared_memory without importing it.
 import multiprocessing.shared_memory
 import os
 import uuid
