@@ -335,7 +335,7 @@ enum { GOOD, HOSTILE, HEAVY, BUSY, BUSY3, NOBODY };
 static const struct other {
 	const char *name;
 	void *(*threads[THREADS])(void *arg);
-	unsigned more_sessions; /* sessions in addition to the first, each with the same threads */
+	unsigned more_sessions; /* number of further sessions, each with the same threads */
 } others[] = {
 	[GOOD] = { "good", { be_good, be_good, be_good, be_good, be_good }, 0 },
 	[HOSTILE] = { "hostile",

@@ -347,7 +347,8 @@ static void figures(const char *path)
 		     (double)st.written / (double)st.set_bytes);
 	lookups(kv, space);
 	(void)pst_kv_stat(kv, &st);
-	/* Includes the part of the hash table allocated in advance, up to 40 bytes per block. */
+	/* The bytes include the part of the hash table that is allocated in advance, up to 40 bytes
+	 * per block. */
 	(void)printf("index: %" PRIu64 " blocks, %.1f bytes each\n", st.blocks,
 		     (double)st.index_bytes / (double)st.blocks);
 	pst_kv_close(kv);

@@ -95,7 +95,7 @@ static uint64_t next_off(void)
 	static _Atomic uint64_t threads;
 	static _Thread_local uint64_t x;
 
-	/* Each thread has a sequence of its own: the high bits of an odd multiple differ. */
+	/* Seed each thread differently: the high bits of odd multiples differ. */
 	if (!x)
 		x = UINT64_C(88172645463325252) ^ (++threads * UINT64_C(0x9e3779b97f4a7c15));
 	x ^= x << 13;

@@ -83,7 +83,7 @@ int main(int argc, char *argv[])
 		}
 		for (unsigned i = 0; i < 2; i++)
 			took[i] = spread_of(us[i], pairs);
-		/* Also sorts, for the quartiles. */
+		/* median_of() also sorts the ratios, for the quartiles. */
 		middle = median_of(ratio, pairs);
 		(void)printf("%7llu bytes: median %.3f us by the set, %.3f by the path; fastest "
 			     "%.3f, %.3f; ratio of a pair %.3f (quartiles %.3f to %.3f of %u)\n",

@@ -238,7 +238,7 @@ static void sum_up(struct row *row, uint32_t *all, size_t nr)
 /* Run all ways with one batch size, in turns. */
 static void usrbio_run_batch(unsigned b)
 {
-	/* Samples per way: the lanes only keep the samples of one turn. */
+	/* Samples of each way over all turns: the lanes only keep those of one turn. */
 	uint32_t *all[ARRAY_SIZE(ways)];
 	size_t nr[ARRAY_SIZE(ways)] = { 0 };
 	const size_t room = (size_t)SAMPLES * set.threads;

@@ -85,7 +85,7 @@ static inline void direct_close(struct direct *d)
 /*
  * Ask whether cuFile has a direct path here.  The first call starts the search, which may take
  * seconds; requests take other paths until then.  This example waits for the answer only to show
- * it.  An empty file cannot be tried: ENODATA.
+ * it.  With an empty file the search cannot read anything and gives ENODATA.
  */
 static inline void direct_gds(const struct direct *d, struct pst_path_info *ret)
 {

@@ -132,7 +132,7 @@ def python(text):
         out += [f'        ("{member}", {kind}),' for member, kind in members]
         out.append("    ]")
     out.append("\n\nSTRUCTURES = (" + "".join(f"\n    {name}," for name in names) + "\n)")
-    out.append("\n# Name of a function: its result and its arguments.\nCALLS = {")
+    out.append("\n# Functions by name: result and arguments of each.\nCALLS = {")
     for name, kind, kinds in calls(text):
         line = f'    "{name}": ({kind}, ['
         for index, item in enumerate(kinds):

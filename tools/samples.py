@@ -83,7 +83,7 @@ def main():
     seed = sys.argv[1]
     nr_comments = int(sys.argv[2]) if len(sys.argv) > 2 else 100
     nr_sentences = int(sys.argv[3]) if len(sys.argv) > 3 else 60
-    # The headers of a release, which tests/abi compares with, do not change any more.
+    # Skip the headers of past releases (tests/abi/*/*), which do not change any more.
     found = [c for path in tracked("*.c", "*.h", ":!tests/abi/*/*") for c in comments_of_c(path)]
     found += [c for path in tracked("*.py", "*.sh", "dev") for c in comments_of_scripts(path)]
     draw("comments", found, nr_comments, seed)

@@ -13,7 +13,7 @@
 #define COLD_MOST 0.01 /* largest part of the file that may be in the page cache */
 #define COLD_TRIES 40u
 #define COLD_WAIT_US 50000
-#define HANGS_MAX 3u /* consecutive hangs after which a way is skipped */
+#define HANGS_MAX 3u /* number of consecutive hangs after which a way is skipped */
 
 struct worker {
 	pid_t pid; /* process of the way; 0: none */
@@ -61,7 +61,7 @@ static void worker_fork(struct worker *w, enum way way)
 	w->pid = 0;
 }
 
-/* Receive the worker's next answer. If none comes, its status is HANGS or DIED. */
+/* Receive the worker's next answer. If no answer comes, the status is HANGS or DIED. */
 static void worker_hear(struct worker *w, uint64_t ns, struct answer *ret)
 {
 	uint64_t end = now_ns() + ns + (uint64_t)(set.patience * 1e9), now;

@@ -37,7 +37,7 @@ enum way {
 	OURS_DEEP,
 	PLAIN,
 	WAYS,
-	FACTS = WAYS, /* no way: reads a little, and reports the facts */
+	FACTS = WAYS, /* not a way: a worker that reads a little, and reports the facts */
 };
 
 struct settings {
@@ -198,7 +198,7 @@ struct result {
 	char text[400];
 	unsigned nr;            /* number of turns */
 	double rate[TURNS_MAX]; /* GB/s per turn */
-	struct spread spread;   /* of rate, at the end of the cell */
+	struct spread spread;   /* spread of rate, set at the end of the cell */
 	uint64_t bytes, ops;
 	uint32_t paths;
 	struct whys whys;

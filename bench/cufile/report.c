@@ -147,7 +147,7 @@ void report_begin(const char *path, const struct answer *a)
 		     set.seconds / set.turns);
 }
 
-/* Print paths after the row's text, or below the row. */
+/* Print paths after the row's text if they fit, else below the row. */
 static void report_print_paths(uint32_t paths)
 {
 	struct text t = paths_text(paths);

@@ -45,11 +45,12 @@ struct shard {
 
 struct settings {
 	struct pst_device device;
-	unsigned threads; /* pinned: reading threads; penstock: files in flight */
-	uint64_t piece;   /* pinned: bytes of one buffer */
-	bool per_file;    /* one allocation per file instead of one per tensor */
-	bool direct;      /* pinned: read with O_DIRECT */
-	bool stable;      /* penstock: open files as stable */
+	/* for pinned: number of reading threads; for penstock: number of files in flight */
+	unsigned threads;
+	uint64_t piece; /* pinned: bytes of one buffer */
+	bool per_file;  /* one allocation per file instead of one per tensor */
+	bool direct;    /* pinned: read with O_DIRECT */
+	bool stable;    /* penstock: open files as stable */
 };
 
 extern struct settings set;

@@ -10,7 +10,7 @@
 
 #define ALIGN 256            /* bytes; alignment of tensors in a file's memory */
 #define CHECK_BUF MIB(4)     /* bytes copied from the device at a time */
-#define CRC_TABLE 8          /* bytes per step, with one table each */
+#define CRC_TABLE 8          /* bytes per step; each has a table */
 #define CRC_POLY 0xedb88320u /* polynomial of zlib and gzip, as in Python */
 
 /* ------------------------------------------------------------------ memory */

@@ -54,7 +54,8 @@ def shapes(size, tensors):
     layers = max((tensors - 4) // 9, 1)
     if tensors < 13 or size < 64 << 10:
         raise Failure("a model has at least 13 tensors and 64k bytes; see --size and --tensors")
-    # Weights per layer: 13 times the square of the hidden size; about 8 times it at each end.
+    # A layer has 13 times hidden squared weights, and each end of the model about 8 times hidden
+    # squared.
     hidden = int((size / 2 / (13 * layers + 16)) ** 0.5)
     hidden = max(hidden // 64 * 64 if hidden >= 512 else hidden // 8 * 8, 8)
     wide = hidden * 7 // 2

@@ -81,7 +81,7 @@ uint64_t raw_file_place(uint64_t idx, uint64_t block);
 extern cu_ctx ctx;
 extern cuf_handle cf_handle;
 extern char gpu_name[128];
-/* The library itself does not load this function. */
+/* Loaded here, because the library itself does not use this function. */
 extern cu_result (*memcpy_htod)(cu_ptr dst, const void *src, size_t len);
 
 void load_cuda(void);

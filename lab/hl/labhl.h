@@ -15,7 +15,7 @@
 #define LABHL_PCI_1 "0000:1e:00.0"
 
 struct labhl_state {
-	/* Objects that exist now. */
+	/* The number of each kind of object that exists now. */
 	__u32 contexts, handles, mappings, exports;
 	/* Totals since the module was loaded. */
 	__u64 calls, exported, held; /* held: unmaps refused because of an export */

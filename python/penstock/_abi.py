@@ -418,7 +418,7 @@ STRUCTURES = (
     pst_window_backend,
 )
 
-# Name of a function: its result and its arguments.
+# Functions by name: result and arguments of each.
 CALLS = {
     "pst_path_check": (c_int, [c_void_p, c_void_p, c_uint32, c_uint32, c_void_p]),
     "pst_check": (c_int, [c_char_p, c_void_p, c_void_p, c_uint]),

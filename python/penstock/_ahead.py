@@ -82,7 +82,7 @@ class _Reader:
     def __init__(self, plans: List[Plan], budget: int,
                  context: Callable[[], ContextManager[Any]]) -> None:
         self.plans, self.budget, self.context = plans, budget, context
-        # (name, tensor, bytes); at the end (None, an error or None, 0).
+        # Entries are (name, tensor, bytes), the last one is (None, an error or None, 0).
         self.found: "SimpleQueue[Tuple[Optional[str], Any, int]]" = SimpleQueue()
         # The caller puts numbers of bytes that it has used; any other object ends the thread.
         self.used: "SimpleQueue[Any]" = SimpleQueue()

@@ -102,7 +102,7 @@ def _of_cuda_array(obj: Any, facts: Any) -> _Place:
     if facts.get("mask") is not None:
         raise ValueError("an array with a mask is not served")
     addr, read_only = facts["data"]
-    # The dictionary itself may keep a temporary alive.
+    # Keep the dictionary, too: it may be what keeps a temporary array alive.
     return addr or 0, _elements(shape) * itemsize, not read_only, True, (obj, facts)
 
 
@@ -174,8 +174,8 @@ def _find(obj: Any, held: _Held) -> _Place:
 
 # --------------------------------------------------------------------- what lingers
 
-# Released memory that a request or a view may still use.  No lock protects this deque, because a
-# finalizer may run at any point of the code below.
+# Released memory that a request or a view may still use.  The code below uses this deque without a
+# lock: a finalizer may run at any point, and would wait for the lock for ever.
 _lingering: Deque[_Held] = deque()
 # Never free it, even at the interpreter's end: hardware may still write to it.
 ctypes.pythonapi.Py_IncRef(py_object(_lingering))

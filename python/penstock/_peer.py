@@ -43,7 +43,7 @@ def _listener_close(box: List[c_void_p]) -> None:
 
 # ------------------------------------------------------------------------- shares
 
-# Dropped shares that a peer still used, each with the object that keeps its memory.
+# Shares that were dropped while a peer used them, each with the object that keeps its memory.
 _lingering: Deque[Tuple[c_void_p, Any]] = deque()
 _Shared = Tuple[c_void_p, Any]
 
@@ -67,7 +67,7 @@ class Share(Owner):
     def __init__(self, memory: Memory) -> None:
         if _lingering:
             each(_lingering, _over)
-        # The memory counts as exported, so closing it fails.
+        # Count the memory as exported, so that closing it fails while it is shared.
         super().__init__([(c_void_p(), (memory, _exports.token(memory.held.leases)))],
                          _share_close)
         self.key = b""

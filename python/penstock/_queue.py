@@ -96,7 +96,8 @@ class _Request:
         if memory is None:
             return
         if not memory.closed and (self.own or lib.pst_mem_drain(memory.handle, 0) < 0):
-            # Keep the memory and not the request, which would form a cycle with it.
+            # Keep the memory and not the request: a request would form a reference cycle with the
+            # closure.
             held = memory.held
             held.keep = (held.keep, self.file, self.rows, self.sums)
         if self.own:
@@ -372,12 +373,13 @@ class Queue(Owner):
             for completion in taken:
                 future = self._futures.pop(completion.id, None)
                 if future is not None:
-                    # This thread may not be the event loop's.
+                    # Let the loop complete the future: this thread may be another one than the
+                    # loop's.
                     self._soon(future.get_loop(), self._tell, future, completion)
             loop = self._loop
             if self._waiters and loop is not None:
                 self._soon(loop, self._wake)
-            # An interruption before this line takes no completion.
+            # Until this line, an interruption loses no completion.
             self._finished = rest
             return taken
         finally:

@@ -109,7 +109,7 @@ class Reads:
                                **self._options)
                 ids: List[int] = []
                 try:
-                    # Python does not check for signals between this and the counting.
+                    # Python does not check for signals between this call and the counting below.
                     ids += starmap(read, ONCE)
                 except BlockingIOError:
                     # The queue is full of reads, also of other files.
@@ -128,8 +128,8 @@ class Reads:
         if not self._found and not self._queue.in_flight:
             raise RuntimeError("a request of the queue got lost")
         while self._found:
-            # After an interruption here, the next call repeats this: Python does not check for
-            # signals before popleft().
+            # If this is interrupted, the next call finds the same completion again, because
+            # popleft() comes last.
             completion = self._found[0]
             job, place = completion.tag
             if not job.done[place]:

@@ -116,7 +116,7 @@ def _load() -> Any:
     beside = os.path.join(os.path.dirname(_lib.library_path), NAME)
     path = os.environ.get(VARIABLE) or (beside if os.path.exists(beside) else NAME)
     try:
-        # The libpenstock that this library needs is already loaded.
+        # The loader uses the libpenstock that is already loaded for this library's dependency.
         library = ctypes.CDLL(path)
     except OSError as e:
         raise ImportError(f"penstock.kv: {path} cannot be loaded: {e}; install Penstock, or name "
@@ -128,7 +128,8 @@ def _load() -> Any:
 
 
 _kv = _load()
-# Batches of closed stores while the kernel might use their buffers: never freed.
+# Batches that outlived their store.  They are never freed, because the kernel might still use their
+# buffers.
 _kept: "List[_Call]" = []
 
 

@@ -89,7 +89,7 @@ class PenstockTier(SecondaryTierManager):  # type: ignore[misc]
         self.events: Optional[List[OffloadingEvent]] = None
         if enable_kv_events and offloading_spec.kv_events_config.enable_kv_cache_events:
             self.events = []
-        # Blocks that were reported as stored; not used without the store's events.
+        # Blocks that were reported as stored; used only with the store's events.
         self._told: Set[bytes] = set()
         self._lost = 0
         self._changes: Optional[kv.Events] = None
@@ -103,7 +103,7 @@ class PenstockTier(SecondaryTierManager):  # type: ignore[misc]
         try:
             self._space = self._store.space(
                 space_name(offloading_spec, self._size, identity), tenant, salt, quota)
-            # A server's store has no events: of its own, this tier knows stores and failed loads.
+            # A served store has no events: this tier only reports its own stores and failed loads.
             if self.events is not None and not self._store.served:
                 self._changes = self._store.events(self._space, EVENT_BYTES)
         except BaseException:

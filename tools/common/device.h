@@ -13,7 +13,7 @@
 int device_pick(const char *name, struct pst_device *ret);
 
 /*
- * Return true for an emulator, whose copies a thread makes: their speed says nothing about
+ * Return true for an emulated device: a thread makes its copies, so their speed says nothing about
  * accelerators.
  */
 bool device_is_emulated(const struct pst_device *dev);

@@ -20,7 +20,7 @@ int parse_store(const char *text, uint32_t *ret);
 struct text paths_text(uint32_t paths); /* Return names such as "staged+direct"; "-" for no path. */
 struct text why_text(uint32_t why, int32_t detail);
 
-/* How many requests had each reason. */
+/* The number of requests with each reason. */
 struct whys {
 	uint64_t nr[PST_WHY_MAX + 1];
 	int32_t detail[PST_WHY_MAX + 1]; /* detail of the latest request with the reason */

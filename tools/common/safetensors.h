@@ -4,8 +4,8 @@
  * JSON header (little endian), the header, and the tensors' bytes, without gaps up to the end of
  * the file.  Everything is checked: an accepted tensor is inside the file and has as many bytes as
  * its shape and type require.  Parsing took at most 510 MiB (json-c 0.16, x86-64: 98 MB with 2.1
- * million members, refused afterwards); a header that would take more is refused before parsing.
- * The header is copied if a name contains a NUL.
+ * million members, refused afterwards); a header that would take more is refused before parsing.  A
+ * header with a NUL in a name is copied, so that the NUL can be replaced.
  */
 #ifndef CLI_SAFETENSORS_H
 #define CLI_SAFETENSORS_H

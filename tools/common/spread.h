@@ -24,7 +24,7 @@ struct latency {
 /* Compute the percentiles of nr times in ns, at least one; sorts them. */
 struct latency latency_of(uint32_t *ns, size_t nr);
 
-/* Return a time as a sample for latency_of(): at most 4.29 s. */
+/* Convert a time to a sample for latency_of(), which holds at most 4.29 s. */
 static inline uint32_t latency_sample(uint64_t ns)
 {
 	return (uint32_t)MIN(ns, UINT32_MAX);

@@ -78,7 +78,8 @@ class Numpy:
             return self.np.dtype(_RAW.get(BITS[entry.dtype], "uint8"))
         text = f"tensor '{entry.name}': numpy has no {entry.dtype}"
         if entry.dtype not in _ML_DTYPES:
-            # torch's F4 type holds two elements; that of ml_dtypes uses a byte for each.
+            # Suggest torch: an item of its F4 type holds two elements, while ml_dtypes uses a byte
+            # for each.
             pt = "take framework='pt', or " if entry.dtype in _TORCH else ""
             raise SafetensorError(f"{text}, whose elements are no whole bytes; {pt}take raw=True "
                                   "for the bytes")
@@ -205,7 +206,7 @@ class Torch:
         if BITS[entry.dtype] % 8 == 0:
             return entry.shape
         if entry.dtype == "F4" and not self.raw:
-            # Two elements of the last dimension are one of torch's.
+            # Two elements of the last dimension form one item of torch's type.
             if not entry.shape or entry.shape[-1] % 2:
                 raise SafetensorError(f"tensor '{entry.name}': torch holds F4 in pairs, and its "
                                       "last dimension is odd; take raw=True")

@@ -162,7 +162,8 @@ def header_length(first, file_size):
     return length
 
 
-# A text of Python needs 4 bytes per character if one of its UTF-8 characters begins with these.
+# Python stores a text with 4 bytes per character if a UTF-8 character in it begins with one of
+# these bytes.
 _WIDE = re.compile(rb"[\xf0-\xff]")
 _COST_FIXED = 4 << 20   # bytes, of the parser itself
 # Names that every tensor has: the parser keeps one copy of each.
@@ -173,7 +174,7 @@ def _cost(raw):
     """Return an upper bound of the memory for reading a header, in bytes, measured for the most
     expensive content: the bytes, their text, the texts in it, and the object for each value."""
     text = 1 if raw.isascii() else 4 if _WIDE.search(raw) else 2
-    # An escape makes a text wide; it is then copied, and grows in steps.
+    # A text with an escape may become wide; it is built in a copy that grows in steps.
     texts = 6 if b"\\u" in raw else 2 * text if b"\\" in raw else text
     names = raw.count(b":")
     common = sum(map(raw.count, _COMMON))

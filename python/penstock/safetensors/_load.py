@@ -425,7 +425,7 @@ class safe_open:  # pylint: disable=invalid-name
                 raise SafetensorError(f"{self._file.name}: the file became shorter while it was "
                                       "read") from e
         if len(tensor.shape) != len(dims) or tuple(tensor.shape) != tuple(read_dims):
-            # Elements that are not whole bytes.
+            # The type's elements are not whole bytes, so only whole dimensions can be taken.
             if any(dim.rest() != slice(0, dim.length, 1) for dim in dims):
                 raise SafetensorError(f"tensor '{entry.name}': parts of {entry.dtype} cannot be "
                                       "taken")

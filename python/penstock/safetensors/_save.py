@@ -100,7 +100,7 @@ def _of_torch(name, tensor, names):
         if not shape:
             raise SafetensorError(f"tensor '{name}' is 0-d and has two elements; reshape it to "
                                   "one dimension")
-        # One element of torch's type is two of the format's.
+        # One item of torch's type is two elements of the format.
         shape = shape[:-1] + (shape[-1] * 2,)
     return dtype, shape, tensor.reshape(-1).view(torch.uint8) if tensor.numel() else None
 

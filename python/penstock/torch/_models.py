@@ -17,7 +17,7 @@ from ..safetensors._folder import shards_of
 from ..safetensors._save import arrange, tensors_of, write
 
 INDEX = "model.safetensors.index.json"
-# Names of our files that incomplete saves leave.
+# Names of files that an incomplete save of ours may have left.
 _LEFT_OVER = (rf"model-[0-9a-f]{{8}}-\d{{5,}}-of-\d{{5,}}\.safetensors({LEFT_OVER})?|"
               rf"{re.escape(INDEX)}{LEFT_OVER}")
 

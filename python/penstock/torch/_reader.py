@@ -35,8 +35,8 @@ _BATCH = 1 << 30       # most bytes in flight
 _BATCH_COPIES = 256 << 20
 _DEPTH = 256
 _RANGES_MAX, _PIECES_MAX = PST_SEGS_MAX, PST_PIECES_MAX
-# A run of at least _RUN_MIN pieces of less than _PIECE_MIN bytes that are close together is read
-# with the gaps between them, _STEP_MAX bytes at a time.
+# If at least _RUN_MIN consecutive pieces of less than _PIECE_MIN bytes are close together, they are
+# read with the gaps between them, _STEP_MAX bytes at a time.
 _RUN_MIN, _PIECE_MIN, _STEP_MAX, _GAPS = 256, 512, 2048, 16 << 20
 _SHARDING = "DCP_SHARDING_INFO"     # key of torch's writer of safetensors files
 
