@@ -22,7 +22,8 @@
 
 #include "rig.h"
 
-/* How a case runs: rig_run() with all memory, rig_run() with host memory, rig_run1(). */
+/* How a case runs: by rig_run() with all kinds of memory, by rig_run() with host memory, or by
+ * rig_run1(). */
 enum again_how { AGAIN_RUN, AGAIN_BACKENDS, AGAIN_ONCE };
 
 struct again {

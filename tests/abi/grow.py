@@ -16,7 +16,7 @@ def grow_struct(match):
 
 def grow_enum(match):
     body = match.group(2)
-    # *_MAX is the largest value that may ever be used, not a used one.
+    # Ignore *_MAX: it is the largest value that may ever be used, and no enumerator in use.
     used = [int(n) for name, n in re.findall(r"(\w+) = (\d+)", body) if not name.endswith("_MAX")]
     line = "\t{}_GROWN = {},\n".format(match.group(1).upper(), max(used) + 1)
     if not body.rstrip().endswith(","):

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Pretend that the machine has eight CPUs.  In a test that is linked with this file, every engine
- * has seven workers.  Six of them serve all kinds of requests, so they share each request.
+ * has seven workers.  Six of them serve all kinds of requests, so several workers share each
+ * request.
  */
 #include <sched.h>
 

@@ -48,7 +48,8 @@ static inline void orders_add(const struct order *o)
 	orders[nr_orders++] = *o;
 }
 
-/* Return true if ev as the next event gives an order that is worth a run. */
+/* Return true if the order with ev as its next event differs from the orders that are run
+ * anyway. */
 static inline bool matters(const struct order *o, unsigned came, unsigned must, enum event ev)
 {
 	enum event last = o->nr ? o->ev[o->nr - 1] : EV_NR;
@@ -99,7 +100,8 @@ static inline bool comes_before(const struct order *o, enum event ev, enum event
 /* ---------------------------------------------------------------- variants */
 
 struct cast {
-	uint8_t nr, bar[TEST_BARS]; /* bar[0..nr-1]: requests, in the order of their prep calls */
+	/* bar[0..nr-1]: kinds of the requests, in the order of their prep calls */
+	uint8_t nr, bar[TEST_BARS];
 };
 
 static const struct cast casts[] = {

@@ -29,8 +29,8 @@ static struct pst_mem *mem;
 static inline void open_file(uint32_t flags)
 {
 	if (rig_soft() && rig_backend == PST_BACKEND_URING)
-		rig_needs_memlock();    /* the staging pool needs it */
-	(void)unlink(rig_path("file")); /* another user may own the file */
+		rig_needs_memlock();    /* the staging pool pins memory */
+	(void)unlink(rig_path("file")); /* an earlier file may belong to another user */
 	rig_make(rig_path("file"), SEED, LEN);
 	rig_cold(rig_path("file"));
 	file = rig_open(rig_path("file"), flags);

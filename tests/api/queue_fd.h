@@ -15,7 +15,7 @@
 #include "fusefs.h"
 
 #define LEN RIG_MIB(1)
-#define SLEEP_MS 10000 /* no sleep here takes so long, unless a wake-up was lost */
+#define SLEEP_MS 10000 /* ms; a longer sleep means that a wake-up was lost */
 
 #if defined(__SANITIZE_THREAD__)
 #define STORM 6000u

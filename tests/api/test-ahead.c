@@ -265,7 +265,7 @@ static void backwards(void)
 	close_file();
 }
 
-/* Read with gaps, like one column of a table. */
+/* Read with gaps, as a program does that reads one column of a table. */
 static void strided(void)
 {
 	open_cold(LEN);
@@ -282,7 +282,7 @@ static void large(void)
 	close_file();
 }
 
-/* Reads elsewhere must not end or join the sequence. */
+/* Reads at other offsets must neither end the sequence nor count as part of it. */
 static void astray(void)
 {
 	uint64_t off = 0;
@@ -296,8 +296,8 @@ static void astray(void)
 	close_file();
 }
 
-/* Cached reads in random order are not judged.  Later uncached reads in order are left to
- * read-ahead. */
+/* Cached reads in random order must have no effect on the choice of paths: later uncached reads in
+ * order are left to read-ahead. */
 static void half_warm(void)
 {
 	static char buf[RIG_MIB(1)];

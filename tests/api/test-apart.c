@@ -47,7 +47,7 @@ static unsigned rounds_meanwhile(struct hung *h, struct pst_file *f)
 	T_EQ(pthread_create(&h->thread, NULL, free_it, h), 0);
 	while (!h->begun)
 		(void)usleep(100);
-	(void)usleep(10000); /* now the free is in progress; otherwise the test retries */
+	(void)usleep(10000); /* let the free begin; if it has not, the test retries */
 	while (!h->freed && n < ROUNDS) {
 		struct pst_mem *m = rig_alloc(rig_dev, LEN);
 

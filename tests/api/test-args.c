@@ -153,8 +153,8 @@ static void sizes_of_answers(void)
 		o.sz = sizeof(size_t) - 1;
 		FAILS(calls[i](&o), EINVAL, "sz");
 		/*
-		 * The call writes neither past the given size nor leaves a member within it
-		 * uninitialised.
+		 * The call must not write past the given size, and must initialise each member
+		 * within that size.
 		 */
 		memset(&o, 0x5a, sizeof(o));
 		o.sz = 12;
@@ -442,7 +442,7 @@ static void wrapped_descriptors(void)
 						      : acc == O_WRONLY ? PST_FILE_WRITE
 									: RIG_RW);
 		T_EQ(fcntl(fd, F_GETFL) & (O_ACCMODE | O_DIRECT | O_NONBLOCK), modes[i]);
-		(void)close(fd); /* the library has its own descriptor */
+		(void)close(fd); /* the library keeps a duplicate */
 		io = rig_io(PST_OP_READ, f, m, 10, 0, 1000);
 		if (acc == O_WRONLY) {
 			FAILS(pst_queue_prep(q, &io), EBADF, "reading");
@@ -488,7 +488,8 @@ static void unreadable(void)
 int main(void)
 {
 	rig_init();
-	RIG_RUN1(unreadable); /* first, because it forks before the library is used */
+	/* run first: the case forks, which is allowed only before the library is used */
+	RIG_RUN1(unreadable);
 	RIG_RUN1(sizes_of_options);
 	RIG_RUN1(sizes_of_answers);
 	RIG_RUN1(device_names);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The back ends keep tables of file descriptors and of registered pages, and threads that wait for
- * file systems.  A table entry must never be used for another file or memory.  If a table is full
- * or the kernel refuses to register, requests work without.
+ * file systems.  A table entry must never be used for another file or memory.  If a table is full,
+ * or the kernel refuses a registration, requests work without the table entry.
  */
 #include <pthread.h>
 #include <sys/mman.h>

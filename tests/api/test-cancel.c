@@ -13,7 +13,7 @@
 #define FEW 64u
 #define PIECE 4096u
 #define TRIES 5
-#define ENOUGH 3 /* twice the requests may take at most ENOUGH times the instructions */
+#define ENOUGH 3 /* limit: twice as many requests may take this many times the instructions */
 
 static struct fusefs fs;
 

@@ -168,7 +168,8 @@ static void beside_a_sync(void)
 	io = rig_io(PST_OP_SYNC, to, NULL, 0, 0, 0);
 	T_OK(pst_queue_prep(rig_q, &io));
 	T_EQ(pst_queue_submit(rig_q), 3);
-	/* Each reap copies one piece, long enough apart for the file operations to complete. */
+	/* Each reap copies one piece.  Pause between reaps, so that the file operations
+	 * complete. */
 	for (unsigned n = 0; n < 3;) {
 		(void)usleep(20000);
 		if (pst_queue_reap(rig_q, &d, 0, 1, 0) != 1)

@@ -133,7 +133,8 @@ static void in_order(struct pst_file *f, struct pst_mem *m, cu_ptr p)
 		T_EQ(d.res, (int64_t)RIG_MIB(1));
 		T_CHECK(has_bytes(p, RIG_MIB(1), 4096));
 	}
-	/* Leave the stream to the reset. The primary context stays retained by the program. */
+	/* Let the reset destroy the stream.  The program keeps its reference to the primary
+	 * context. */
 	T_EQ(app.pop(&ctx), CU_OK);
 }
 
@@ -147,7 +148,7 @@ static void sees_it_first(struct pst_file *f, struct pst_mem *own)
 		T_EQ(pst_queue_submit(rig_q), 1);
 		r = (int)rig_reap1(rig_q).res;
 	}
-	T_EQ(r, -ENODEV); /* prep() itself fails if the pool was just growing */
+	T_EQ(r, -ENODEV); /* the error may already come from prep(), if the pool was growing */
 }
 
 /* After a reset, reads into older memory fail with cause and cure, and freeing it frees nothing in

@@ -31,7 +31,8 @@ static void waits(unsigned nr)
 	T_CHECK(fusefs_waiting(&fs) >= nr);
 }
 
-/* Let the file system answer until the memory is quiet: one read may reach it as several. */
+/* Let the file system answer until the memory is quiet.  Answer repeatedly, because the kernel may
+ * split a read into several requests. */
 static void release(struct pst_mem *m)
 {
 	uint64_t end = t_hang();
@@ -50,7 +51,7 @@ static void release_all(struct pst_queue *q)
 	while (rig_stats(NULL).busy > rig_before.busy && t_now() < end) {
 		fusefs_release(&fs);
 		(void)usleep(10000);
-		if (q) /* a queue notices only when it is polled */
+		if (q) /* a queue notices the answer only in a call */
 			T_EQ(pst_queue_reap(q, &(struct pst_done){ 0 }, 0, 1, 0), 0);
 	}
 	T_EQ(rig_stats(NULL).busy, rig_before.busy);
@@ -499,7 +500,7 @@ static void cancel_too_late(void)
 
 	mount_hang();
 	start(rig_q, PST_OP_READ, data, 0, LEN, 1,
-	      0); /* let a proof, if one is needed, happen here */
+	      0); /* so that a proof, if one is needed, happens in this request */
 	T_EQ(rig_reap1(rig_q).res, LEN);
 	p.fd = pst_queue_fd(rig_q);
 	T_CHECK(p.fd >= 0);

@@ -24,10 +24,10 @@
 #define SMALL 4096u
 #define NR_SMALL 128u   /* more reads than there are slots for all bytes that may wait */
 #define NR_MAPPED 48u   /* the most copies of pinned file pages that are in flight at a time */
-#define SLOW_US 900000u /* for each copy: longer than SETTLE_US and SOON_MS together */
+#define SLOW_US 900000u /* us; duration of each copy: longer than SETTLE_US and SOON_MS together */
 #define SETTLE_US 150000u
 #define SOON_MS 550u
-#define TRIES 4u /* on a busy machine, settling may take longer than a copy */
+#define TRIES 4u /* on a busy machine, a copy may end before the workers have settled */
 
 static const uint32_t of_memory = PST_POLICY3(PST_PATH_CACHED, PST_PATH_BUFFERED, PST_PATH_STAGED);
 static const uint32_t of_any = PST_POLICY2(PST_PATH_BUFFERED, PST_PATH_STAGED);
@@ -73,7 +73,7 @@ static void read_much(struct pst_file *f, struct pst_mem *m)
 static void have_workers_look(struct pst_file *f, struct pst_mem *m, bool is_contended_now)
 {
 	atomic_store(&contention, is_contended_now);
-	(void)usleep(150000); /* by then the workers have forgotten an earlier contention */
+	(void)usleep(150000); /* wait until an earlier contention has no effect on the workers */
 	for (unsigned i = 0; i < 5; i++) {
 		read_much(f, m);
 		T_EQ(rig_reap1(rig_q).res, (int64_t)MUCH);

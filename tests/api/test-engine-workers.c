@@ -249,7 +249,7 @@ static void a_disk_is_waited_for_by_few(void)
 }
 
 #define READS 16u     /* reads of the whole file, submitted together */
-#define SLOW_US 1000u /* for each copy of a slot, so that READS take about a second */
+#define SLOW_US 1000u /* us; duration of each copy of a slot: READS then take about a second */
 
 static void submit_reads(struct pst_queue *q, struct pst_file *f, struct pst_mem *m)
 {
@@ -643,7 +643,7 @@ static void behind_a_device_that_is_behind(struct pst_file *f, struct pst_file *
 	delay_us(SLOW_US);
 	submit_reads(busy, f, m);
 	submit_reads(busy, f, m);
-	(void)usleep(400000); /* until others have left the slow device */
+	(void)usleep(400000); /* wait until only few workers serve the slow device */
 	for (unsigned i = 0; i < nr; i++)
 		add_pieces(stuck, hang, m, segs);
 	others_go_on(f, normal, m);

@@ -422,7 +422,7 @@ static void host_memory_is_the_parents(void)
 
 /* ------------------------------------------------------------- from anew */
 
-/* What the program does when it is started with "work". */
+/* Act as the program that is started with the argument "work". */
 static int work_anew(void)
 {
 	struct pst_queue *q = NULL;
@@ -451,8 +451,8 @@ static void count_lines(void *arg, int level, const char *line)
 }
 
 /*
- * With "first": fork before the first call.  Then both processes may use the library.  Asking
- * for log lines does not count as use, and both processes get theirs.
+ * With the argument "first": fork before the first call.  Then both processes may use the library.
+ * Setting a log callback does not count as use, and each process gets its own log lines.
  */
 static int fork_first(void)
 {

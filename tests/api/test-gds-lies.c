@@ -8,7 +8,8 @@
 
 #define PATIENCE_NS UINT64_C(1000000000) /* ns; after a longer call the next pieces are staged */
 
-/* cuFile is honest with the probe, then lies to the library: the first transfer reveals that. */
+/* cuFile works in the probe and moves wrong bytes in the library: the first transfer reveals
+ * that. */
 static void lies(const char *lie, int detail)
 {
 	struct pst_done d;
@@ -192,7 +193,7 @@ static void fails_again(void)
 	struct pst_done d;
 
 	open_direct("mode=p2pdma");
-	x.set("fail=cuFileRead:0:12"); /* ENOMEM */
+	x.set("fail=cuFileRead:0:12"); /* 12 is ENOMEM */
 	for (unsigned i = 0; i < 5; i++) {
 		d = cold_read(0, 0, RIG_MIB(2), 0, 0);
 		T_EQ(d.res, (int64_t)RIG_MIB(2));
@@ -201,7 +202,7 @@ static void fails_again(void)
 		T_CHECK(is_right(0, 0, RIG_MIB(2)));
 	}
 	T_EQ(verdict().state, PST_STATE_POSSIBLE);
-	x.set("fail=cuFileRead:0:5"); /* EIO */
+	x.set("fail=cuFileRead:0:5"); /* 5 is EIO */
 	for (unsigned i = 0; i < 3; i++) {
 		d = cold_read(0, 0, RIG_MIB(1), 0, 0);
 		T_EQ(d.res, (int64_t)RIG_MIB(1));
@@ -247,7 +248,7 @@ static void one_memory(void)
 	struct pst_done d;
 
 	open_direct("mode=p2pdma");
-	x.set("fail=cuFileBufRegister:1:5013"); /* CUDA_MEMORY_TYPE_INVALID */
+	x.set("fail=cuFileBufRegister:1:5013"); /* 5013 is CUDA_MEMORY_TYPE_INVALID */
 	for (unsigned i = 0; i < 4; i++) {
 		d = cold_read(0, 0, RIG_MIB(2), 0, 0);
 		T_EQ(d.res, (int64_t)RIG_MIB(2));
@@ -258,7 +259,7 @@ static void one_memory(void)
 	T_EQ(verdict().state, PST_STATE_IMPOSSIBLE);
 	other = mem;
 	mem = rig_alloc(rig_dev, RIG_MIB(40));
-	x.set("fail=cuFileRead:1:5027"); /* HANDLE_NOT_REGISTERED */
+	x.set("fail=cuFileRead:1:5027"); /* 5027 is HANDLE_NOT_REGISTERED */
 	d = cold_read(0, 0, RIG_MIB(2), 0, 0);
 	T_EQ(d.res, (int64_t)RIG_MIB(2));
 	T_EQ(d.detail, EOPNOTSUPP);

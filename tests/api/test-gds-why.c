@@ -10,8 +10,8 @@
 
 #include "forbid.h"
 
-/* The kernel forbids sync_file_range(), with EPERM, which is 1: the read succeeds by another
- * path, and its detail is EPERM. */
+/* The kernel forbids sync_file_range() with EPERM: the read succeeds by another path, and EPERM is
+ * its detail. */
 static void forbidden(void)
 {
 	struct pst_done d;

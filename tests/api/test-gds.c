@@ -37,7 +37,7 @@ static void takes(const char *mode)
 	 * chunk. */
 	T_CHECK(st.bytes[PST_PATH_GDS] >= RIG_MIB(20));
 	T_EQ(st.bytes[PST_PATH_GDS] % 4096, 0);
-	/* GATHER: one kernel copies several small slots. */
+	/* Bytes may count as GATHER: one kernel copies several small slots. */
 	T_EQ(st.bytes[PST_PATH_GDS] + st.bytes[PST_PATH_STAGED] + st.bytes[PST_PATH_GATHER],
 	     2 * LEN);
 
@@ -273,7 +273,8 @@ static void find_cuda_stub(void)
 	T_CHECK(lose && hold_sums && cuda_state);
 }
 
-/* A write of a long piece by cuFile, between two that are too short for it and are staged. */
+/* Make a write whose long piece cuFile moves, between two pieces that are too short for cuFile and
+ * are staged. */
 static struct pst_io write_with_edges(void)
 {
 	static const struct pst_seg segs[] = {

@@ -103,7 +103,7 @@ static void what_holds_nothing_closes_nothing(void)
 	T_CHECK(zero_is_open());
 	T_EQ(g.fd, -1);
 
-	/* Exports that fail. */
+	/* A grant that a failed export left is empty. */
 	g = fresh;
 	T_EQ(pst_mem_export(m, LEN, 1, PST_RIGHT_READ, &g), -ERANGE);
 	pst_grant_done(&g);
@@ -113,7 +113,7 @@ static void what_holds_nothing_closes_nothing(void)
 	pst_grant_done(&g);
 	T_CHECK(zero_is_open());
 
-	/* A grant that never arrives, and a message that is no grant. */
+	/* So is a grant that never arrived, and one from a message that is no grant. */
 	T_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, s), 0);
 	g = fresh;
 	T_EQ(pst_grant_recv(s[0], &g, 0), -ETIMEDOUT);

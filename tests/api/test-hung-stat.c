@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A server answers nothing, not even a question for the size of a file: submit and reap return,
- * and the request ends at its deadline.
+ * A file server answers nothing, not even a request for the size of a file: submit and reap must
+ * return, and the request must end at its deadline.
  */
 #include <sys/mount.h>
 
@@ -103,7 +103,7 @@ static void read_ends(const char *path, uint32_t flags, uint64_t off, uint64_t l
 	struct pst_done d;
 
 	start_engine(m);
-	/* Wait a tick: the kernel uses the server's last answer until then. */
+	/* Wait until the kernel no longer uses the server's last answer. */
 	(void)usleep(50000);
 	server_stop();
 	io.policy = policy;

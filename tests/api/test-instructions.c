@@ -54,7 +54,8 @@ static void child(unsigned rounds)
 	if (pst_queue_new(&o, &q) < 0 || pst_mem_alloc("host", DEPTH * PIECE, NULL, &m) < 0 ||
 	    pst_file_open(rig_path("data"), PST_FILE_READ, NULL, &f) < 0)
 		_exit(1);
-	for (unsigned i = 0; i < 100; i++) /* register memory; see that the file is cached */
+	/* warm up: the memory gets registered, and the library learns that the file is cached */
+	for (unsigned i = 0; i < 100; i++)
 		round_of_reads(q, f, m);
 	if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) < 0)
 		_exit(NO_PTRACE);
@@ -123,7 +124,7 @@ static void warm_read(void)
 		printf("# %" PRIu64 " instructions per operation\n", each);
 	}
 	T_CHECK(each <= MOST);
-	T_CHECK(each > MOST / 4); /* fewer would mean that something else was counted */
+	T_CHECK(each > MOST / 4); /* fewer instructions mean that something else was counted */
 }
 
 int main(void)

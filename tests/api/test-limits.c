@@ -15,7 +15,7 @@
 #define FILE_LEN RIG_MIB(8)
 #define SLOT_MAX RIG_MIB(4)
 #define PIECE 4096u
-#define HANG_MS 60000u  /* ms: even a busy machine takes less */
+#define HANG_MS 60000u  /* ms; a longer wait means a hang, even on a busy machine */
 #define HOG_DEPTH 1024u /* requests that hang, each in a slot */
 
 static const char *self;

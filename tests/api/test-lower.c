@@ -21,7 +21,7 @@
 #define SWITCHES 10000
 #define SEED_A 4
 #define SEED_B 5
-#define LATER 30000 /* ms: a deadline that no case reaches */
+#define LATER 30000 /* ms; a deadline that no case reaches */
 
 /* The library's own function.  The linker redirects pst_file_open() to the test provider. */
 int __real_pst_file_open(const char *path, uint32_t flags, const struct pst_file_opts *opts,

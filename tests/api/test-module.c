@@ -112,7 +112,7 @@ static void bad_modules_are_refused(void)
 	T_EQ(fclose(file), 0);
 	T_EQ(chmod(path, 0644), 0);
 	refused("text", ELIBACC, "cannot be loaded");
-	/* Anybody could have written this file. */
+	/* Refuse a module that any user may have written. */
 	T_EQ(chmod(path, 0666), 0);
 	refused("text", EPERM, "may be changed by others");
 	(void)unlink(path);

@@ -116,7 +116,8 @@ static void bytes_go_both_ways(void)
 	T_CHECK(pst_mem_ptr(m));
 	T_EQ(check(f, m, PST_OP_READ, PST_PATH_P2P).why, PST_WHY_NONE);
 	T_EQ(check(f, m, PST_OP_READ, PST_PATH_DIRECT).why, PST_WHY_NO_PROVIDER);
-	rig_mem_fill(m, 0, LEN, SEED + 2, 0); /* other bytes, so that unchanged memory is noticed */
+	/* other bytes than the file's, so that unchanged memory is noticed */
+	rig_mem_fill(m, 0, LEN, SEED + 2, 0);
 	d = rig_read(f, m, 0, 0, LEN);
 	T_EQ(d.res, LEN);
 	T_EQ(d.paths, PST_PATH_BIT(PST_PATH_P2P));
@@ -443,7 +444,8 @@ static void lied_to(uint32_t op)
 		T_EQ(d.why, PST_WHY_NOT_PROVEN);
 		T_CHECK(!took(&d, PST_PATH_P2P)); /* the bytes of this path were discarded */
 		T_EQ(d.flags & PST_DONE_PROOF, 0);
-		T_EQ(lies, 4 * (i + 1)); /* one read, and three more to confirm */
+		/* one read for the request, and three that confirm the difference */
+		T_EQ(lies, 4 * (i + 1));
 		check_bytes(op, m, i * 65536, 65536);
 		rig_cold(rig_path("data"));
 	}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The paths of requests if the machine forbids io_uring or locked memory, and registered memory if
- * it forbids neither.
+ * The paths of requests if the machine forbids io_uring or locked memory.  If it forbids neither,
+ * memory is registered.
  */
 #include "policy.h"
 
@@ -256,8 +256,8 @@ static void no_trouble(void *arg, int level, const char *line)
 
 static void without_memlock_here(void)
 {
-	/* Enough for rings.  Below, this test lowers the limit until it is too small for any
-	 * registration. */
+	/* Allow enough locked memory for rings.  Below, this test lowers the limit until it is too
+	 * small for any registration. */
 	struct rlimit rl = { 3 << 19, 3 << 19 };
 	uint64_t until = t_in_ms(RIG_WAIT_MS);
 	struct pst_done d;

@@ -143,7 +143,7 @@ static void impossible_paths(void)
 		struct pst_path_info info = { .sz = sizeof(info) };
 
 		if (list[i].path == PST_PATH_WINDOW && rig_soft())
-			continue; /* the software device has windows */
+			continue; /* skip: the software device has windows */
 		d = ask(PST_OP_READ, PST_POLICY1(list[i].path), 0, 0, 8192);
 		REFUSED(d, list[i].why);
 		d = ask(PST_OP_WRITE, PST_POLICY1(list[i].path), PST_IO_STRICT, 0, 8192);

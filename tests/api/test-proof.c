@@ -130,7 +130,8 @@ static void lying_reads_child(void)
 		T_CHECK(!took(&d, PST_PATH_DIRECT)); /* the wrong O_DIRECT bytes were discarded */
 		T_EQ(d.flags & PST_DONE_PROOF, 0);
 		T_EQ(rig_mem_differs(m, i * 65536, 65536, SEED, i * 65536), 65536);
-		T_EQ(lie.direct, 4 * (i + 1)); /* one read, and three more to confirm */
+		/* one read for the request, and three that confirm the difference */
+		T_EQ(lie.direct, 4 * (i + 1));
 	}
 	check_off(g, m, PST_OP_READ);
 	check_off(f, m, PST_OP_READ);

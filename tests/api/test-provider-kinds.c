@@ -14,7 +14,7 @@
 #define PIECE 65536u
 #define HANG 1048576u /* file offset at which operations hang */
 #define LONG 1048576u /* bytes; too many for the caller to move to a device itself */
-#define HANGS_MS 1500 /* enough for the operations to reach the provider */
+#define HANGS_MS 1500 /* ms; deadline of requests that hang, long enough to reach the provider */
 
 static struct test_plan plan = TEST_PLAN;
 
@@ -691,7 +691,8 @@ int main(void)
 {
 	rig_init();
 	rig_make(rig_path("data"), SEED, LEN);
-	(void)pst_file_close(open_as("test://", RIG_R)); /* registers the test provider */
+	/* opening a file registers the test provider */
+	(void)pst_file_close(open_as("test://", RIG_R));
 	if (file_provider_add(&twin_file_ops) < 0)
 		return 1;
 	slow_ops = test_file_ops;

@@ -303,8 +303,8 @@ static void no_look_before_sleep(void)
 	pst_mem_free(m);
 }
 
-/* Another thread drains the memory and so does the queue's work: the sleeper must still be
- * woken. */
+/* Another thread drains the memory, and in doing so executes the queue's work: the sleeper must
+ * still be woken. */
 struct drainer {
 	struct pst_mem *m;
 	atomic_bool stop;

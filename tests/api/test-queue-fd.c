@@ -121,7 +121,7 @@ static void level_triggered(void)
 			T_CHECK(sleep_on(fd, 5000));
 	}
 	while (pst_queue_reap(rig_q, d, 0, 8, 0) == 0 && sleep_on(fd, 0))
-		; /* until spurious wake-ups end */
+		; /* wait until spurious wake-ups end */
 	T_CHECK(!sleep_on(fd, 20));
 	/* A reap that waits does not make the descriptor readable. */
 	for (unsigned i = 0; i < 20; i++) {

@@ -18,7 +18,8 @@
 #define STEPS_MAX 300u
 
 #if defined(__SANITIZE_ADDRESS__) || RIG_TSAN
-#define OWN_ALLOCATOR 1 /* the sanitizer has its own allocator */
+/* allocations cannot be made to fail: the sanitizer has its own allocator */
+#define OWN_ALLOCATOR 1
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #define OWN_ALLOCATOR 1

@@ -14,7 +14,7 @@
 #define LEN RIG_MIB(2048)
 #define FILE_LEN RIG_MIB(4)
 #define SMALL UINT64_C(4096)
-#define HUGE RIG_MIB(2) /* one touch may bring in a huge page */
+#define HUGE RIG_MIB(2) /* bytes; touching one byte may bring in a huge page */
 
 /* Return a value of /proc/self/status, in bytes. */
 static uint64_t status(const char *name)

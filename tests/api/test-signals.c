@@ -139,7 +139,7 @@ static void waits_on(int flags)
 		T_EQ(rig_mem_differs(m, 0, LEN, FUSEFS_SEED, i * LEN), LEN);
 	}
 	stop_signals();
-	T_CHECK(atomic_load(&signals) >= SLOW); /* about 20 per request on an idle machine */
+	T_CHECK(atomic_load(&signals) >= SLOW); /* an idle machine gets about 20 per request */
 	pst_file_close(f);
 	pst_mem_free(m);
 	fusefs_stop(&fs);

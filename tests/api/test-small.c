@@ -305,7 +305,7 @@ static void given_up_while_waiting(void)
 	far = rig_alloc("soft", half);
 	q = rig_queue(rig_backend, 32);
 	other = rig_queue(rig_backend, 32);
-	for (unsigned i = 0; i < 12; i++) { /* see that the file is cached */
+	for (unsigned i = 0; i < 12; i++) { /* let the library learn that the file is cached */
 		io = rig_io(PST_OP_READ, file, mem, 4096 * i, 4096 * i, 4096);
 		T_EQ(rig_do(q, &io).res, 4096);
 	}

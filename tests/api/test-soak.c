@@ -22,7 +22,7 @@
 #define SEED 61
 #define NR_THREADS 4u
 #define SLOTS 24u
-#define STRIPE (256u << 10) /* for each slot, so that writes in flight never overlap */
+#define STRIPE (256u << 10) /* bytes of the file for each slot: writes in flight never overlap */
 #define FILE_LEN (UINT64_C(1) * NR_THREADS * SLOTS * STRIPE + 777)
 #define SLOT_LEN (512u << 10)
 #define GAP 4096u /* bytes between slots, never written */
@@ -595,7 +595,8 @@ static void soak_all(bool faults, uint64_t ns)
 	const char *why = NULL;
 
 	printf("# PST_SEED=%" PRIu64 "\n", seed);
-	(void)rig_crc32c(0, buf, 0); /* make its table before threads use it */
+	/* the first call makes the table, which threads must not do at once */
+	(void)rig_crc32c(0, buf, 0);
 	T_CHECK(buf);
 	(void)snprintf(soak_path, sizeof(soak_path), "%s", rig_path("soak"));
 	rig_make(soak_path, SEED, FILE_LEN);

@@ -295,14 +295,15 @@ static void the_clock_begins_later(void)
 	T_EQ(pst_queue_submit(rig_q), 1);
 	order_reap(rig_q, 1, LEN);
 	(void)usleep(20000);
-	T_CHECK(pst_queue_fd(other) >= 0); /* this queue's deadlines need the clock */
+	/* starts the clock's thread, which this queue's deadlines need */
+	T_CHECK(pst_queue_fd(other) >= 0);
 	(void)usleep(20000);
 	io.flags |= PST_IO_STREAM_WAIT;
 	io.deadline_ns = t_in_ms(200);
 	T_OK(pst_queue_prep(rig_q, &io));
 	order_block(made);
 	T_EQ(pst_queue_submit(rig_q), 1);
-	(void)usleep(400000); /* nobody reaps */
+	(void)usleep(400000); /* let the deadline pass without a reap */
 	order_unblock();
 	is_free(made);
 	order_reap(rig_q, 1, -ETIMEDOUT);

@@ -270,7 +270,7 @@ static void rests(void)
 	pst_queue_free(q);
 }
 
-/* Requests of one submit that wait for the same stream wake only one worker. */
+/* If several requests of one submit wait for the same stream, only one worker is woken. */
 static void one_is_woken_for_a_stream(void)
 {
 	enum { NR = 16 };
@@ -291,7 +291,7 @@ static void one_is_woken_for_a_stream(void)
 	T_EQ(pst_queue_submit(rig_q), NR);
 	nr = atomic_load(&wakes_here);
 	order_unblock();
-	T_CHECK(nr <= 1); /* 0 if a worker was awake */
+	T_CHECK(nr <= 1); /* no wake-up is needed if a worker was awake */
 	order_reap(rig_q, NR, LEN);
 	HW_CU(cuStreamSynchronize(made));
 	pst_file_close(f);

@@ -442,14 +442,15 @@ static void into_a_device(void)
 	T_EQ(after.requests, before.requests + 1 + RIG_NR(io));
 	T_EQ(after.bytes[PST_PATH_CACHED] - before.bytes[PST_PATH_CACHED], 9 * PIECE);
 	T_EQ(after.bytes[PST_PATH_WINDOW] - before.bytes[PST_PATH_WINDOW], 9 * PIECE);
-	/* The engine must move these requests, or they are invalid. */
+	/* Refuse requests that the engine must move, and invalid ones. */
 	T_EQ(try(0, 0, RIG_MIB(1), &d), 0);
 	T_EQ(try(FILE_LEN - 1, 0, 2, &d), 0);
 	T_EQ(try(0, FILE_LEN - 1, 2, &d), 0);
 	io[0].policy = PST_POLICY1(PST_PATH_STAGED);
 	T_EQ(pst_queue_try(rig_q, io, 1, &d), 0);
 	T_EQ(rig_do(rig_q, &io[0]).res, PIECE);
-	T_EQ(pst_queue_try(rig_q, io, 1, &d), 0); /* the plan that the queue kept lists no window */
+	/* the queue has kept the last plan, which lists no window */
+	T_EQ(pst_queue_try(rig_q, io, 1, &d), 0);
 	/* A try between prep and submit of another request works. */
 	T_EQ(rig_read(file, mem, 0, 0, PIECE).res, PIECE);
 	T_OK(pst_queue_prep(rig_q, &io[1]));

@@ -95,8 +95,8 @@ static void start(struct pst_file *f, const struct shared *s, uint32_t op, uint6
 	T_EQ(pst_queue_submit(rig_q), 1);
 }
 
-/* Wait until the bytes are in the memory, without reaping.  Look through its file: the thread
- * that writes the memory is not synchronised with this one. */
+/* Wait until the bytes are in the memory, without reaping.  Read the memory's file instead of the
+ * memory, because the writing thread is not synchronised with this one. */
 static void wait_read(const struct shared *s)
 {
 	uint64_t end = t_in_ms(RIG_WAIT_MS);

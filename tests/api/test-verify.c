@@ -291,11 +291,11 @@ static void wrong_copies_are_seen(void)
 
 	io.policy = PST_PATH_STAGED;
 	io.flags = PST_IO_CRC32C;
-	d = rig_do(q, &io); /* copy 7 */
+	d = rig_do(q, &io); /* uses copy 7 of the device */
 	T_EQ(d.res, PIECE);
 	T_EQ(d.crc32c, crc);
 	io.flags |= PST_IO_CRC32C_MEM;
-	d = rig_do(q, &io); /* copy 8 */
+	d = rig_do(q, &io); /* uses copy 8 */
 	T_EQ(d.res, PIECE);
 	T_CHECK(d.flags & PST_DONE_CRC32C);
 	T_CHECK(d.crc32c != crc);
@@ -304,11 +304,11 @@ static void wrong_copies_are_seen(void)
 	T_EQ(d.res, -EBADMSG);
 	T_EQ(d.prefix, 0);
 	io.op = PST_OP_READ;
-	d = rig_do(q, &io); /* copy 10 */
+	d = rig_do(q, &io); /* uses copy 10, which is right */
 	T_EQ(d.crc32c, crc);
 	io.flags = PST_IO_VERIFY;
 	io.crc32cs = &crc;
-	T_EQ(rig_do(q, &io).res, -EBADMSG); /* copy 11 */
+	T_EQ(rig_do(q, &io).res, -EBADMSG); /* uses copy 11 */
 	(void)pst_file_close(f);
 	pst_queue_free(q);
 	(void)pst_mem_free(m);

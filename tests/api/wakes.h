@@ -14,8 +14,8 @@
 #include "symbol.h"
 #include "t.h"
 
-/* Wake-ups by a worker of a CUDA device, and by the test's main thread; the most wake-ups by the
- * clock thread within 1 ms. */
+/* Numbers of wake-ups by workers of a CUDA device and by the test's main thread, and the largest
+ * number by the clock thread within 1 ms. */
 static atomic_uint wakes, wakes_here, wakes_at_once;
 
 static void wake_by_clock(void)

@@ -26,7 +26,7 @@ all() {
 	json out "all($2 for c in d['cells'] if not c['text'] for v in [c['$1']])"
 }
 
-# There are fewer states if the file system cannot be cold or lacks O_DIRECT.
+# Fewer cache states are measured if the file system cannot drop its pages or lacks O_DIRECT.
 json_output() {
 	bench 0 mode=compat --json --blocks 4k,64k,1m
 	json out 'len(d["cells"]) == 12 and sum(not c["text"] for c in d["cells"]) >= 6'
@@ -105,7 +105,7 @@ hanging_batch() {
 	for key in cufile penstock plain; do
 		all $key "v['status'] == 'done' and v['gb_per_s'] > 0"
 	done
-	# A path that hangs is given up once, not in every cell.
+	# After a path has hung once, the program measures no further cell of it.
 	bench 0 hang=cuFileBatchIOGetStatus:0 --warm --blocks 4k,8k,16k --patience 1 --json
 	json out '"not asked again" in d["cells"][-1]["cufile_batch"]["text"]'
 }

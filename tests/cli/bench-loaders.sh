@@ -100,7 +100,7 @@ cuda() {
 	says "cuda:0: Stub device 0" out
 }
 
-# The Python package, with the library of bench/load.
+# Load by the Python package, which uses the library of bench/load.
 python() {
 	nm -D "$BUILD/src/libpenstock.so.0" | grep -q '__[at]san_init' && skip "a sanitizer's library"
 	loaders 0 --device soft:0 --state memory --only penstock-python,penstock-python-file

@@ -54,7 +54,8 @@ while_loading() {
 		"$PENSTOCK" cp --block 64k --depth 1 src soft:0
 }
 
-# Without /proc a nameless file could not be named later, so the copy begins with a name.
+# Without /proc a file made by O_TMPFILE cannot get a name later, so the copy writes to a named
+# temporary file.
 no_proc() {
 	unshare -m sh -c 'mount -t tmpfs none /proc && exec "$@"' sh "$@"
 }

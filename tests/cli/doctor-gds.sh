@@ -3,7 +3,8 @@
 # doctor --gds: the requirements of direct paths, on the stubs of NVIDIA's driver and cuFile.
 . "$(dirname "$0")/lib.sh"
 
-# With a small CPU cache, slots are small, and a GPU kernel makes several copies.
+# The library's own path, by O_DIRECT.  On a CPU with a small cache slots are small, and a GPU
+# kernel copies several of them at once (gather).
 own_way='\(staged+\)\?\(gather+\)\?direct'
 
 verdict() { # FIRST_LINE_BEGINS

@@ -98,7 +98,7 @@ picture() {
 		for text in ("NUMA node 0", "NUMA node 1", "host bridge pci0000:00", "bridge 0000:01:00.0",
 			     "nvme0n1", "0000:81:00.0", 'a&<b>"c', "NIC (1)"):
 		    assert text in texts, (text, texts)
-		# The switch's ports have one device each, and are no boxes.
+		# Each port of the switch has only one device, so no port is a box.
 		assert not any("0000:02:0" in t for t in texts if t), texts
 		boxes = [b.get("class") for b in root.iter(svg + "rect")]
 		assert [boxes.count(c) for c in ("node", "host", "bridge", "tile")] == [2, 2, 1, 4], boxes

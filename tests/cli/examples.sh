@@ -285,8 +285,8 @@ direct_by_gds() {
 	done
 }
 
-# Edges and ends that cuFile cannot move take another path; a write with such edges takes it as a
-# whole.
+# Unaligned ends of a read, which cuFile cannot move, take another path.  A write with such ends
+# takes the other path for all of its bytes.
 direct_odd_ends() {
 	use_cufile mode=p2pdma,version=1190
 	behind_hole 3000301 file

@@ -105,7 +105,7 @@ runs_in_background() {
 	done
 }
 
-# Another command holds the set: commands that only look do not wait.
+# While another command holds the set's lock, commands that change nothing do not wait for it.
 looks_while_busy() {
 	need_set
 	gives 0 "$PENSTOCK" tier status m
@@ -149,7 +149,7 @@ copies() {
 	gives 0 "$PENSTOCK" cp b tier://m/d/ --verify
 	cmp b ssd/d/b
 	[ ! -e nvme/d/b ] && [ ! -e hdd/d/b ]
-	# The file stays on the disk that has it.
+	# A copy over an existing file writes to the disk that has the file.
 	gives 0 "$PENSTOCK" cp a tier://m/d/b
 	cmp a ssd/d/b
 	[ ! -e nvme/d/b ] && [ ! -e hdd/d/b ]

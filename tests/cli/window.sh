@@ -107,7 +107,7 @@ latency() {
 	gives 0 window copylat -d soft --max 64k --runtime 0.02 --json
 	json out '[r["size"] for r in d["rows"]] == 2 * [1 << i for i in range(17)]'
 	json out 'all(r["window"]["median_us"] >= r["window"]["min_us"] > 0 for r in d["rows"])'
-	# A 99th percentile of fewer than 100 would be a guess.
+	# A row with fewer than 100 buckets has no 99th percentile.
 	json out 'all((r[k]["p99_us"] is None) == (r[k]["buckets"] < 100) for r in d["rows"] for k in ("window", "copies"))'
 }
 

@@ -120,7 +120,7 @@ static void open_and_close(void)
 	GIVES(gdr_close(a), 0);
 	GIVES(gdr_close(a), EINVAL);
 	GIVES(gdr_get_attribute(a, GDR_ATTR_USE_PERSISTENT_MAPPING, &v), EINVAL);
-	/* A closed session's value is not used again. */
+	/* The handle of a closed session is not given to a new session. */
 	T_CHECK(gdr_open() != a);
 	GIVES(gdr_close(b), 0);
 	GIVES(gdr_close(NULL), EINVAL);

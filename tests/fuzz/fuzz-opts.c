@@ -27,7 +27,8 @@
 #define DEPTH 8u
 #define SEGS 8u
 #define COUNT_MAX 64u
-#define BIG (UINT64_C(1) << 50) /* certainly refused, so it is not bounded */
+/* lengths and counts from here on are always refused, so they are not bounded */
+#define BIG (UINT64_C(1) << 50)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 

@@ -447,7 +447,8 @@ static void beside_another_user(void)
 
 /* ------------------------------------------------------------------ direct */
 
-/* A direct machine: the default policy must use cuFile, and the path becomes proven. */
+/* On a machine with a direct path the default policy must use cuFile, and the path becomes
+ * proven. */
 static void direct_reads(void)
 {
 	open_library();

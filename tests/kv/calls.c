@@ -91,5 +91,5 @@ int __wrap_warm_open(int dir, const char *path)
 	return err ? -err : __real_warm_open(dir, path);
 }
 
-/* The call before closing can fail, but the file is closed anyway. */
+/* calls_hook() may hang or fail here, but the file is closed anyway. */
 WRAP(struct pst_file *, __real_pst_file_close(file), pst_file_close, (struct pst_file * file), file)

@@ -197,7 +197,7 @@ def busy_buffers_are_held():
             assert store.drain() and not is_held(rooms[0]) and not is_held(rooms[1])
             late.quiet = False
             store.get(space, [b"k"], rooms[2:])
-        # The memory stays in use although nobody can ask for it any more.
+        # A closed store cannot be drained any more, so the memory of its late get stays in use.
         assert is_held(rooms[2])
     finally:
         kv._kv = late.library   # pylint: disable=protected-access

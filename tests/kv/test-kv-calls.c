@@ -439,7 +439,8 @@ static void a_close_ends_beside_a_hang(void)
 	k_remove_root();
 }
 
-/* Two threads name one new space, while the first one's file of words is about to be renamed. */
+/* Two threads name one new space, while the first thread is about to rename the file that records
+ * the space's names. */
 struct naming {
 	struct pst_kv *kv;
 	pthread_t thread;

@@ -78,7 +78,7 @@ static void each_change_is_an_event(void)
 	e_is(all, PST_KV_STORED, a, "k", 2000);
 	e_is(all, PST_KV_STORED, b, "k", 3000);
 	e_is(all, PST_KV_REMOVED, a, "before", 0);
-	/* A damaged block, and one whose file is missing. */
+	/* Get a damaged block and a block whose file is missing: both are reported as removed. */
 	T_EQ(pst_kv_drop(kv, "a", NULL), 1);
 	e_is(all, PST_KV_DROPPED, a, NULL, 0);
 	spoil_last();

@@ -38,7 +38,7 @@ static uint64_t seed_of(unsigned k, uint32_t version)
 	return (uint64_t)version << 8 | k;
 }
 
-/* In a child: work until it is killed. */
+/* Run in a child: set, get and delete until the parent kills this process. */
 static void storm(unsigned seed)
 {
 	struct pst_kv *kv = k_open(sh->budget, 0);
@@ -66,7 +66,8 @@ static void storm(unsigned seed)
 	}
 }
 
-/* In a child: be the next owner.  A failed check ends it with a status. */
+/* Run in a child: open the root as the next owner, and check its blocks.  A failed check ends the
+ * child with a status. */
 static void judge(void)
 {
 	struct pst_kv *kv = k_open(sh->budget, 0);
@@ -84,7 +85,7 @@ static void judge(void)
 		(void)snprintf(key, sizeof(key), "%u", k);
 		r = k_do(kv, PST_KV_GET, space, key, buf, 2 * LEN + KEYS * 111);
 		if (r == -ENOENT) {
-			/* Deleted, evicted, or never set. */
+			/* The key was deleted, evicted or never set. */
 			T_CHECK(sh->budget == SMALL || !acked || acked & 1 || begun & 1);
 			/* A key found missing must stay missing, even if its delete was killed. */
 			sh->acked[k] = 1;

@@ -352,8 +352,8 @@ int __wrap_ftruncate64(int fd, off_t len)
 	return __real_ftruncate64(fd, len);
 }
 
-/* A file lent to two readers is truncated when both know; otherwise a reader would report it as
- * damaged. */
+/* A file that is lent to two readers is truncated only after both were told; otherwise a reader
+ * would report the file as damaged. */
 static void a_file_that_is_lent_twice(void)
 {
 	char name[NAME_MAX_LEN + 1];
@@ -439,7 +439,8 @@ int __wrap_renameat(int dir, const char *path, int new_dir, const char *to)
 	return r;
 }
 
-/* Who begins to follow a store, and then looks at its files, learns of each file that goes. */
+/* A reader that opens a queue of events and then looks at the files gets an event for each file
+ * that is removed later. */
 static void queues_that_begin_during_a_removal(void)
 {
 	struct pst_kv_opts o = {
@@ -465,7 +466,7 @@ static void queues_that_begin_during_a_removal(void)
 		(void)snprintf(key, sizeof(key), "%u", i);
 		T_EQ(k_set(watched, nr, key, 10), 0);
 	}
-	/* Nobody has read the key of the block that was evicted, so all looks again. */
+	/* The key of the evicted block was not read, so its event counts as lost. */
 	T_EQ(pst_kv_events_take(begun, e, 4, 0, &lost), 0);
 	T_EQ(lost, 2);
 	begun = pst_kv_events_free(begun);
@@ -480,7 +481,7 @@ static void queues_that_begin_during_a_removal(void)
 	k_remove_root();
 }
 
-/* A set that meets a drop of its space comes before or after the whole of it. */
+/* A set during a drop of its space takes effect either before or after the whole drop. */
 static void a_set_during_a_drop(void)
 {
 	struct pst_kv_events_opts o = { .sz = sizeof(o), .space = PST_KV_ANY_SPACE };

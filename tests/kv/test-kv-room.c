@@ -228,7 +228,7 @@ static void the_reserve_holds(void)
 	T_EQ(k_disk(), 0);
 	T_EQ(k_stat(kv).used, 0);
 	pst_kv_close(kv);
-	/* Other files may fill the disk: one set must not evict all blocks. */
+	/* If other files fill the disk, one set must not evict all blocks. */
 	kv = k_open(BIG, 0);
 	space = k_space(kv, "m", NULL);
 	for (unsigned i = 0; i < 20; i++) {

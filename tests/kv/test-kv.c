@@ -258,7 +258,7 @@ static void a_store_is_full_of_spaces(void)
 	T_OK(pst_kv_space(kv, &o, &space));
 	space = k_space(kv, "m", "5");
 	T_EQ(k_get(kv, space, "k", 5000), 5000);
-	/* A quota may be changed then, and is enforced. */
+	/* A store that was opened again accepts another quota for a space, and enforces it. */
 	(void)snprintf(tenant, sizeof(tenant), "6");
 	o.quota = 2u << 20;
 	T_OK(pst_kv_space(kv, &o, &space));

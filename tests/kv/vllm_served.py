@@ -156,7 +156,8 @@ def a_server_that_is_killed_in_the_middle():
                 eq(fresh_one.lookup(keys[:BLOCKS]), [True] * BLOCKS)
                 eq(fresh_one.load(keys[:BLOCKS], range(BLOCKS)), (True, None))
                 for i in range(BLOCKS):
-                    # A later store of the same key had the bytes of another chunk.
+                    # The second store of keys 4 to 7, from blocks 0 to 3, may have replaced the
+                    # first one.
                     true(fresh_one.block(i) in (data(BLOCK, i), data(BLOCK, i % 4)), i)
             true(engine.store(keys_of(500), [3]))
             eq(engine.lookup(keys_of(500)), [True])
@@ -178,11 +179,12 @@ def a_server_that_hangs():
                 eq(done, {number: (False, None) for number in jobs})
                 true(time.monotonic() - began >= 0.9, "not at the deadline")
                 eq(engine.lookup(keys), [False] * BLOCKS)
-                # Late operations do not write to memory that the engine uses again.
+                # The engine uses this memory again: loads that end after their deadline must not
+                # write to it.
                 engine.fill(0, b"n" * BLOCK)
             finally:
                 server.process.send_signal(signal.SIGCONT)
-            # The server has answered the requests that nobody waits for.
+            # Give the server time to answer the requests whose deadline has passed.
             with Engine() as patient:
                 eq(patient.load(keys[4:], range(4, 8)), (True, None))
             eq(engine.block(0), b"n" * BLOCK)
@@ -255,7 +257,8 @@ def events_that_are_lost():
             there = {first}
             for some, removed in engine.events():
                 there = there - set(some) if removed else there | set(some)
-            # All blocks that exist by the events exist, and a later store gives an event again.
+            # Every block that exists according to the events does exist, and a later store gives an
+            # event again.
             true(all(engine.lookup(sorted(there))), len(there))
             true(engine.tier.report()["events_lost"] > 0)
             true(engine.store(keys_of(900), [0]))

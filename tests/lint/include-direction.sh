@@ -76,9 +76,9 @@ allowed() {
 	compat/streamer/*) echo "base public" ;;
 	# Commands do not include each other; all may include the list of commands.
 	cli/tier/*) echo "base tier cli/tier cli/commands.h tools/common public" ;;
-	# Targets of cp that are files of a set.
+	# cp to a file in a set of tiers.
 	cli/cp/tier.c) echo "base tier cli/cp tools/common public" ;;
-	# The store behind the server.
+	# The server's access to a store of KV blocks.
 	cli/serve/store.c|cli/serve/store.h)
 		echo "cli/serve kv base serve tools/common public"
 		;;

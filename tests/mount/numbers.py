@@ -265,7 +265,8 @@ def refused_passthrough_is_told():
         finally:
             for at in (deep, f"{mount.source}/tmp/d", f"{mount.source}/tmp"):
                 subprocess.run(["umount", "-l", at], check=False, capture_output=True)
-        # The kernel reports a close late: until then the next open shares the file's path.
+        # The kernel reports a close some time after close(2) has returned.  An open before that
+        # report uses the same way as the file that is still open (reason "shared").
         refused = n['penstock_opens_total{way="cache",reason="refused"}']
         shared = n['penstock_opens_total{way="cache",reason="shared"}']
         eq(refused + shared, 52)

@@ -472,7 +472,7 @@ def a_sync_fails_after_ring_writes_and_a_restart():
         gives(errno.EIO, os.fsync, fd)
         gives(errno.EIO, os.fsync, fd)
         os.close(fd)
-        # The ring still exists, and wrote before the restart.
+        # A ring wrote before the restart, and its program still runs.
         fd = os.open(f"{m.dir}/g", os.O_RDWR)
         with subprocess.Popen([RINGER, m.dir, "g", "3", "0", "write"], stdin=subprocess.PIPE,
                               stdout=subprocess.PIPE) as process:

@@ -112,7 +112,7 @@ def deep_removals():
         eq(as_user(GREEDY, make), "made")
         eq(as_user(GREEDY, remove), "EMFILE")
         eq(as_user(VICTIM, live, mount), "lives")
-        # Only root's share remains.
+        # Root's own share of descriptors suffices to remove the tree.
         eq(as_user(0, remove), "None")
         eq(os.path.exists(f"{mount.source}/deep"), False)
 

@@ -162,7 +162,7 @@ static void removed_while_listed(void)
 		if (!now)
 			break;
 		got += now;
-		/* Remove some that were listed, and some that were not. */
+		/* Remove some names that were listed, and some that were not. */
 		for (unsigned i = 0; i < SOME && (nr_old < 20 || nr_new < 5); i++) {
 			if (gone[i] || (seen[i] ? nr_old >= 20 : nr_new >= 5))
 				continue;

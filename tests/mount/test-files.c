@@ -157,7 +157,7 @@ static void made_and_not_made(void)
 	CASE_GIVES(open(at("file/none"), O_RDWR | O_CLOEXEC), ENOTDIR);
 	CASE_GIVES(open(at("file"), O_RDONLY | O_DIRECTORY | O_CLOEXEC), ENOTDIR);
 	CASE_GIVES(open(case_here, O_RDWR | O_CLOEXEC), EISDIR);
-	/* A name known to be missing, which is created later. */
+	/* The kernel knows from above that this name is missing: create the file through a link. */
 	T_EQ(symlink("none", at("link")), 0);
 	case_close(CASE_OK(open(at("link"), O_RDWR | O_CREAT | O_CLOEXEC, 0644)));
 	T_EQ(access(at("none"), F_OK), 0);
@@ -401,8 +401,8 @@ static void fifo_writer(void)
 	case_close(fd);
 }
 
-/* After the last close nobody has the file open, even if the server keeps the inode: a write
- * lease is granted. */
+/* After the last close no descriptor of the server has the file open for reading or writing, even
+ * if the server keeps the inode: the kernel grants a write lease on the source. */
 static void closed_is_closed(void)
 {
 	uint64_t until = t_hang();

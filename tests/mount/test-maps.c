@@ -141,7 +141,7 @@ static void mapped_by_two_processes(void)
 	gate_done(answer);
 }
 
-/* A mapping keeps the file after its close. */
+/* A mapping works after the descriptor is closed, and after the name is removed. */
 static void mapped_and_closed(void)
 {
 	int fd = pattern_file("file"), source;

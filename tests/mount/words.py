@@ -158,7 +158,8 @@ def a_worker_that_lies():
             key = 'penstock_ring_requests_total{uid="0"}'
             eq(start_worker(mount), "")
             until(lambda: mount.lines("five"))
-            # The worker wrote 5 into each of 8 lanes: false but plausible, so it is accepted.
+            # The worker wrote a count of 5 into each of 8 lanes.  The count is false but possible,
+            # so the server accepts it.
             eq(mount.numbers()[key], 40)
             with open(go, "wb"):
                 pass

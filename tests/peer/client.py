@@ -25,7 +25,8 @@ INLINE_MAX = 16384
 OFF_MAX = 2**63 - 1 - 131072
 WAIT_S = float(os.environ.get("PST_TEST_WAIT", "60"))  # limit for waits, s
 
-# Message type: fields that it uses, least and largest payload.
+# For each type of message: the fields that it uses, its least payload and its largest payload,
+# bytes.
 TYPES = {
     HELLO: ("", 64, 256),
     OPEN: ("id", 64, 256),

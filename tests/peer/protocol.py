@@ -437,7 +437,8 @@ def replies(kind):
     if kind == c.DATA:
         yield "less", lambda m: c.message(kind, bytes(m.count - 1), ident=m.id, count=m.count - 1)
         yield "more", lambda m: c.message(kind, bytes(m.count + 1), ident=m.id, count=m.count + 1)
-        # The reply is received into its place before it is complete.
+        # A long reply is received directly into the request's memory, before its length is known to
+        # be wrong.
         yield "long: less", lambda m: c.message(kind, length=48 + m.count - 1, ident=m.id,
                                                 count=m.count - 1)
         yield "long: more", lambda m: c.message(kind, length=48 + m.count + 1, ident=m.id,

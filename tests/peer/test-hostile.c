@@ -852,7 +852,8 @@ static void *send_all_of_mem(void *arg)
 	return NULL;
 }
 
-/* A long message: the receiver reads it and answers, refuses it, or has gone. */
+/* Send a long message.  The receiver reads its bytes by a get and accepts it, refuses it, or closes
+ * the connection. */
 static void offers(void)
 {
 	static const int want[] = { 0, -ENOMEM, -EPIPE };
@@ -889,7 +890,7 @@ static void offers(void)
 			(void)shutdown(sock, SHUT_RDWR);
 		T_EQ(pthread_join(thread, NULL), 0);
 		T_EQ(r, want[i]);
-		/* The share has ended with the call. */
+		/* The share that the call made for its memory has ended. */
 		if (i < 2)
 			T_EQ(try_get(k.share, 0, 1), ESTALE);
 		end();

@@ -119,7 +119,8 @@ static void *watch_main(void *arg)
 	return NULL;
 }
 
-/* Start the agent's thread, if the test asks for it. */
+/* Start the agent's thread if PST_TEST_WATCH names the memory that the agent shares with the
+ * test. */
 static void watch_begin(void)
 {
 	const char *path = getenv("PST_TEST_WATCH");
@@ -549,8 +550,8 @@ static void closed_while_opened(void)
 	quit();
 }
 
-/* The peer's device refuses a key.  With a strict policy that is the error; otherwise the socket
- * is used, with the reason. */
+/* The peer's device refuses a key.  A request with a strict policy fails; any other uses the
+ * socket, and its completion has the reason. */
 static void a_refused_key(void)
 {
 	struct pst_done d;
@@ -638,7 +639,7 @@ static void an_idle_device_dies(bool here, bool there)
 	T_EQ(agent_ask((struct agent_ask){ .what = AGENT_CLOSE, .at = 1 }).res, 0);
 	T_EQ(agent_ask((struct agent_ask){ .what = AGENT_CLOSE }).res, 0);
 	T_EQ(pst_read(file, 0, mem, 0, 4096, NULL), -ESTALE);
-	/* A share of later is reached over the socket, too. */
+	/* A share that is opened later is also reached over the socket. */
 	file = pst_file_close(file);
 	a = agent_shares_it(0, 0, AGENT_LEN, RW, 0);
 	file = agent_open(&a, RIG_RW);
@@ -699,8 +700,9 @@ static struct pst_share *own_open(void)
 	return s;
 }
 
-/* A connection that has ended keeps no device, although its share is not closed.  Else a device
- * that fails would stay open, and no other connection could use its successor. */
+/* A connection that has ended keeps no device open, even if its share is not closed.  Otherwise a
+ * failed device would stay open, and no other connection could use the device when it works
+ * again. */
 static void an_ended_connection(void)
 {
 	struct pst_mem *bytes = rig_alloc(rig_dev, 100000);

@@ -768,7 +768,7 @@ def two_saves_at_once():
             true("another save into this folder" in str(e), repr(e))
     got = load(p, p.R(path), {"w": t.zeros(10), "n": 0})
     true(got["n"] in saved and (got["w"] == got["n"]).all(), (got, saved))
-    # A reader that is at its end but never reports it.
+    # Hold the lock that serialises the ends of saves: another save fails after a time limit.
     from penstock.torch import _models
     with _models.ending(path):
         most, _models._ENDING_MAX = _models._ENDING_MAX, 0.1

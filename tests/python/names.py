@@ -167,7 +167,8 @@ def a_set_of_tiers():
     names.truncate("tier://S/top", 100)
     names.rename("tier://S/top", "tier://S/d/deep/t")
     eq(os.path.getsize(f"{work}/slow/d/deep/t"), 100)
-    # A file of that name in another root is not replaced.
+    # The target exists in another root than the source: the rename is refused, and the target
+    # stays.
     gives(errno.EXDEV, names.rename, "tier://S/d/deep/t", "tier://S/d/a")
     gives(IsADirectoryError, names.unlink, "tier://S/d")
     for name in ("d/a", "d/deep/t", "d/deep/b"):

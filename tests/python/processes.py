@@ -409,7 +409,8 @@ def subinterpreters():
         except ImportError:
             raise Skip("subinterpreters") from None
     del interpreters
-    # Modules that share the lock.  For other modules, Python itself reports that.
+    # The package works in a subinterpreter that shares the interpreter lock.  Python itself refuses
+    # to import the package into other subinterpreters.
     told = program("""
         import sys, penstock
         try:

@@ -213,7 +213,8 @@ def deadlines_hold_while_osds_hang():
 
 @case
 def a_hang_at_the_check_ends_too():
-    # The bytes were read, and the first object does not answer: nothing may be left in flight.
+    # The bytes were read, but the check of the first object gets no answer: nothing may be left in
+    # flight.
     write("f", BIG)
     with Queue(8) as q:
         f = File(ROOT + "f")
@@ -453,7 +454,7 @@ def a_sync_that_failed_is_made_up_for():
             true(stub.stub_rados_fail(None))
             a.sync()
             gives(errno.ESTALE, r.read, bytearray(3), OBJECT)
-        # The request is cancelled.
+        # Cancel a sync that waits for the cluster.
         with File(ROOT + "f", "r+") as a, File(ROOT + "f") as r, Queue() as q:
             a.write(b"more", OBJECT)
             stub.stub_rados_freeze(1)

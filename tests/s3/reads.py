@@ -374,12 +374,12 @@ def memory_that_is_gone():
         eq(ctypes.CDLL(None).mprotect(ctypes.c_void_p(at + 3 * MIB), ctypes.c_size_t(MIB), how), 0)
 
     with File(name) as f:
-        # Access ends once the request has been checked, and sent.
+        # Take away access to the memory after the request was checked and sent.
         server.fault("GET", "call", function=lambda: protect(0))
         gives(errno.EFAULT, f.read, memory)
         protect(mmap.PROT_READ | mmap.PROT_WRITE)
         true(memory[:3 * MIB] == BIG[:3 * MIB])
-        # The connection that broke off serves nobody else.
+        # The connection on which the read failed is not used for another request.
         got = bytearray(MIB)
         f.read(got, 5 * MIB)
         true(got == BIG[5 * MIB:6 * MIB])
@@ -447,7 +447,7 @@ def slow_servers_leave_room_for_others():
             while len(slow.requests) < 1 + 32:
                 time.sleep(0.01)
             eq(read(name, 10), b"0123456789")
-            # No request ended to make room for another.
+            # No request was aborted to make room for another.
             eq((len(slow.requests), q.in_flight), (1 + 32, 100))
             slow.faults.clear()
             until.set()

@@ -159,7 +159,7 @@ def objects_have_no_holes():
         f.write(BIG[:PART])
         f.write(b"x", 2 * PART)
         gives(errno.EINVAL, f.sync)
-    # More unfinished parts than buffers.
+    # Write into more parts at once than there are buffers.
     with File(NAME, "w") as f:
         for i in range(8):
             f.write(b"x", i * PART)

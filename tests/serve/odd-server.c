@@ -34,7 +34,7 @@ ssize_t __wrap_sendmsg(int fd, const struct msghdr *m, int flags);
 #pragma GCC visibility pop
 
 static long read_ms, send_ms, send_fail;
-static _Thread_local bool is_loop; /* this is the thread that runs the server */
+static _Thread_local bool is_loop; /* true in the thread that runs the server */
 
 static long number(const char *name)
 {

@@ -288,7 +288,7 @@ def an_older_connection_that_is_busy():
         fcntl.fcntl(holder, fcntl.F_SETLEASE, fcntl.F_WRLCK)
         older = server.client(client=me, channel=1, epoch=1)
         older.send(c.request(c.OPEN, b"leased", ident=77, how=c.O_WRITE | c.O_TRUNC))
-        # A second thread would have answered this request if the first were free.
+        # Another thread than the one that waits for the lease answers this request.
         eq(older.ask(c.STAT, b"leased").err, 0)
         newer = c.Client(server.address, greet=False)
         newer.send(c.request(c.HELLO, c.hello(client=me, channel=1, epoch=2)))

@@ -85,7 +85,7 @@ def names_are_removed_and_changed():
     os.makedirs(f"{root}/n/sub")
     for name in ("n/a", "n/b", "n/sub/c"):
         file(name, name.encode())
-    # Files outside of the served directory, for servers with a planted fault.
+    # Files outside of the served directory, which a server with a planted fault would give away.
     os.mkdir(f"{work}/beside")
     for name in ("passwd", "x"):
         with open(f"{work}/beside/{name}", "wb") as f:
@@ -310,7 +310,8 @@ def nothing_is_written_without_leave():
 @case
 def limits_hold():
     file("f", b"abc")
-    # Opens that the server begins before it gave the last handle; receive() compares their length.
+    # Send all opens at once, so that the server begins some of them before it has given the last
+    # handle.
     with Server("--files", "3") as server:
         one = server.client()
         one.send(b"".join(c.request(c.OPEN, b"f", how=c.O_READ, ident=i) for i in range(100)))

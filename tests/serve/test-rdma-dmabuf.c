@@ -56,7 +56,7 @@ static struct pst_file *begin(void)
 
 static void end(struct pst_file *f, struct pst_mem *m)
 {
-	T_CHECK(stub_now().mrs <= 1); /* that of reply buffers; all others have ended */
+	T_CHECK(stub_now().mrs <= 1); /* only the registration of the reply buffers is left */
 	(void)pst_file_close(f);
 	(void)pst_mem_free(m);
 	server_end(SIGTERM);
@@ -164,7 +164,8 @@ static void an_accelerators_memory_summed(void)
 	an_accelerators_memory();
 }
 
-/* A device uses the buffer, for which the card would not wait but the CPU does. */
+/* A device still uses the buffer.  The CPU waits for the device, but a network card would not, so
+ * the CPU moves the bytes. */
 static void a_buffer_in_use(void)
 {
 	unsigned i;

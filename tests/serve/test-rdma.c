@@ -64,7 +64,7 @@ static void moves(void)
 	T_EQ(number(REQUESTS("read")), 0);
 	T_EQ(number(REQUESTS("write")), 0);
 	T_CHECK(stub_now().mrs <=
-		(rig_soft() ? 2 : 1)); /* those of reply buffers; all others have ended */
+		(rig_soft() ? 2 : 1)); /* only registrations of reply buffers are left */
 	(void)pst_file_close(f);
 	(void)pst_file_close(g);
 	if (reached)

@@ -86,7 +86,8 @@ struct registration {
 	uint64_t len;
 	unsigned flags;
 	cu_ctx ctx;
-	bool words; /* streams wait for words in it; it may live until its context ends */
+	/* contains words that streams wait for; may stay registered until the context ends */
+	bool words;
 };
 
 enum op_kind {

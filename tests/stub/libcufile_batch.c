@@ -100,7 +100,7 @@ struct cuf_error cuFileBatchIOSubmit(cuf_batch handle, unsigned nr, struct cuf_i
 		code = CUF_INTERNAL_BATCH_SUBMIT_ERROR;
 	for (unsigned i = 0; !code && i < nr; i++)
 		code = check_entry(&v[i]);
-	/* Waits forever if no thread takes completed entries. */
+	/* This waits forever if no other thread reaps entries. */
 	while (!code && cf.mode == MODE_COMPAT && cf.state.moving + nr > SLABS)
 		(void)pthread_cond_wait(&room, &cf.lock);
 	for (unsigned i = 0; !code && i < nr; i++) {

@@ -214,12 +214,12 @@ static inline void nothing_is_left(void)
 	T_EQ(s.bounced, 0); /* every transfer used registered memory */
 	T_EQ(s.busy, 0);
 	if (x.reset)
-		x.reset(); /* clears the driver's state, and its log */
+		x.reset(); /* close the driver, and clear the stub's log */
 	file_free(file);
 	mem_free(mem);
 	(void)snprintf(path, sizeof(path), "%s/file", dir);
 	(void)unlink(path);
-	T_EQ(rmdir(dir), 0); /* empty: nothing else was left there */
+	T_EQ(rmdir(dir), 0); /* succeeds only if nothing is left in the directory */
 }
 
 /* End the process of a case that leaves something in use for ever. */

@@ -67,7 +67,7 @@ static inline void scratch_file(void)
 static inline void set_up(unsigned depth)
 {
 	if (access(path, F_OK) < 0)
-		scratch_file(); /* make the file, for a case that runs alone */
+		scratch_file(); /* make the file: a case may run alone */
 	mem = map(SIZE);
 	T_OK(file_open(path, PST_FILE_READ | PST_FILE_WRITE, 0, &file));
 	T_OK(io_ctx_new(ops, depth, &ctx));

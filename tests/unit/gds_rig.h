@@ -300,7 +300,7 @@ static inline const struct gds_fact *fact(const char *name)
 	T_FAIL("there is no fact %s", name);
 }
 
-/* Check a fact's state, and how its text begins and ends. */
+/* Check the state of a fact, and the beginning and end of its text. */
 static inline void says(const char *name, int state, const char *begin, const char *end)
 {
 	const struct gds_fact *f = fact(name);
@@ -311,7 +311,7 @@ static inline void says(const char *name, int state, const char *begin, const ch
 		T_FAIL("%s is %d: %.380s", name, f->state, f->text);
 	for (const char *p = f->text; *p; p++)
 		T_CHECK(*p >= ' ' && *p <= '~');
-	/* The text of a missing thing has a cure. */
+	/* The text of a missing requirement must contain a cure. */
 	T_CHECK(f->state != PST_CHECK_MISSING || strstr(f->text, "; "));
 }
 

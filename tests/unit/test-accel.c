@@ -135,7 +135,7 @@ static void pci(const char *way, enum acs acs)
 	size_t len = acs == CUT ? 64 : sizeof(config);
 	FILE *f;
 
-	config[0x100] = PCI_EXT_CAP_ID_DSN; /* another capability first */
+	config[0x100] = PCI_EXT_CAP_ID_DSN; /* put another capability before ACS */
 	config[0x102] = 1;
 	config[0x103] = 0x14;
 	config[0x140] = acs == NO_ACS ? PCI_EXT_CAP_ID_DSN : PCI_EXT_CAP_ID_ACS;
@@ -176,7 +176,7 @@ static void node(const char *class, const char *name, const char *way)
 static void a_switch(enum acs left, enum acs right)
 {
 	begin();
-	pci(ROOT_PORT, REDIRECTS); /* above the switch, so not between the two */
+	pci(ROOT_PORT, REDIRECTS); /* redirects above the switch, so not between the two devices */
 	pci(UP, NO_ACS);
 	pci(UP "/0000:02:00.0", left);
 	pci(UP "/0000:02:01.0", right);
@@ -309,7 +309,7 @@ static void devices(void)
 	T_EQ(c.state, PST_CHECK_UNNEEDED);
 	T_EQ(accel_device("dmabuf", &c), 1);
 	T_EQ(c.state, PST_CHECK_OK);
-	/* Depends on the machine's /dev/udmabuf. */
+	/* The state depends on whether the machine has /dev/udmabuf. */
 	T_EQ(accel_device("soft:0", &c), 1);
 	T_EQ(c.state, access("/dev/udmabuf", R_OK | W_OK) == 0 ? PST_CHECK_OK : PST_CHECK_MISSING);
 	T_CHECK(c.text[0]);

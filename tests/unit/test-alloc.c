@@ -34,7 +34,7 @@ static const char *const names[NR_CALLS] = { "malloc",       "calloc",         "
 					     "memfd_create" };
 
 static atomic_int armed = NR_CALLS; /* the kind of call that fails */
-static atomic_uint left;            /* calls of armed until one fails; then 0 */
+static atomic_uint left;            /* calls of the armed kind up to the one that fails; then 0 */
 static atomic_uint hits;
 
 /* Count a call.  Return true if it must fail. */

@@ -150,8 +150,8 @@ static void requests_stay_whole(void)
 		T_EQ(take(&j, t, false, true), want[t]);
 }
 
-/* If only the time ends a turn, pieces go round the file for ever, from another place in each
- * turn. */
+/* If only the time ends a turn, its pieces wrap around at the end of the file.  Each turn begins at
+ * another place. */
 static void time_alone(void)
 {
 	struct bench_job j = job(600, 1, 6, false);

@@ -11,7 +11,8 @@
 #include "t.h"
 
 #define SIDE_LEN (128u << 10)
-#define BESIDE 128u /* bytes checked on each side of a copy; at the end all are checked */
+/* bytes checked on each side of a copy; all bytes are checked at the end of the case */
+#define BESIDE 128u
 
 /* Memory between PROT_NONE pages, and its expected bytes. */
 struct side {

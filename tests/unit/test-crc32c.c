@@ -173,7 +173,8 @@ static void remainders(void)
 
 int main(void)
 {
-	T_RUN(first_use_by_many_threads); /* first, because it tests the making of the tables */
+	/* run first: this case tests the creation of the tables */
+	T_RUN(first_use_by_many_threads);
 	T_RUN(vectors_of_rfc_3720);
 	T_RUN(every_length_and_alignment);
 	T_RUN(in_pieces);

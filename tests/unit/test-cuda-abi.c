@@ -160,7 +160,7 @@ CUresult CUDAAPI cuMemcpyBatchAsync(CUdeviceptr *, CUdeviceptr *, size_t *, size
 
 static void declarations_are_the_vendors(void)
 {
-	/* Pointers are no constants to every compiler. */
+	/* Compare at run time: not every compiler accepts pointers as constants. */
 	T_EQ((uintptr_t)CU_STREAM_LEGACY, CU_LEGACY);
 	T_EQ((uintptr_t)CU_STREAM_PER_THREAD, CU_PER_THREAD);
 }

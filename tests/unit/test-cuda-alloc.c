@@ -122,7 +122,8 @@ static void wraps_know_their_allocation(void)
 	app_leave(0);
 }
 
-/* Wrapping must not make calls that the driver refuses: compute-sanitizer reports each. */
+/* Wrapping must make no call that the driver refuses, because compute-sanitizer reports refused
+ * calls. */
 static void wraps_ask_what_does_not_fail(void)
 {
 	struct mapped m;
@@ -315,7 +316,7 @@ static void ranges_span_chunks(void)
 	T_CHECK(v->buffer_id != w->buffer_id);
 	mem_free(v);
 
-	/* Past the mapped chunks. */
+	/* Wrap a range that ends past the mapped chunks. */
 	T_EQ(mem_wrap(m.va + 3 * CHUNK, CHUNK + 1, 0, 0, &v), -ERANGE);
 	T_CHECK(strstr(err_text(), "past what is mapped"));
 

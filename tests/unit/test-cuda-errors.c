@@ -91,7 +91,8 @@ static int op_copy(struct failing *f)
 		r = mem_copy(st, MEM_TO_DEVICE, v, 6, &t);
 		if (r == 0)
 			while ((r = mem_poll(st, t)) == 0)
-				(void)usleep(200); /* few polls: each is a call that could fail */
+				/* poll rarely: each poll is a call that could fail */
+				(void)usleep(200);
 		if (r >= 0) {
 			r = mem_copy(st, MEM_FROM_DEVICE, v, 2, &t);
 			if (r == 0)
@@ -195,7 +196,7 @@ static void captures_are_not_disturbed(void)
 	mem_free(a);
 	CU(x.end_capture(st, &graph));
 	if (x.state) {
-		/* Show that the check above can fail: a call by the program itself ends the
+		/* Prove that the check above can fail: the same call by the program itself ends the
 		 * capture. */
 		CU(x.begin_capture(st, CU_CAPTURE_GLOBAL));
 		T_EQ(cu.cuMemAlloc_v2(&p, 100), CU_CAPTURE_UNSUPPORTED);

@@ -8,7 +8,7 @@
 #include "cuda_app.h"
 
 #define TILES 8u
-#define LEN KIB(40) /* three tiles */
+#define LEN KIB(40) /* bytes; takes three tiles */
 
 /* Memory of the library for the copies. */
 static struct mem_alloc *mem;
@@ -49,7 +49,7 @@ static bool has_passed(int nr)
 	return passed == nr;
 }
 
-/* Check that the stream waits at a word: it polls the word at least twice. */
+/* Check that the stream waits for a word, by waiting until it has polled the word twice. */
 static void is_held(void)
 {
 	uint64_t end = t_hang(), before = state().held;
@@ -200,7 +200,7 @@ static void ends_early(void)
 	app_end();
 }
 
-/* Queue more copies than there are places: the stream makes room. */
+/* Queue more copies than the ring has places: places become free as the stream executes copies. */
 static void many(void)
 {
 	enum { NR = 1000 };

@@ -373,7 +373,7 @@ static void lists_that_cannot_be(void)
 		};
 	T_EQ(list_write(&l, 0, many, ARRAY_SIZE(many)), 0);
 	T_EQ(list_write(&l, 0, many, ARRAY_SIZE(many) - 1), 1);
-	/* Pieces of two allocations. */
+	/* Lists with pieces of two allocations. */
 	many[1].alloc = other;
 	T_EQ(list_write(&l, 0, many, 2), 0);
 	mem_free(other);
@@ -426,7 +426,7 @@ static void many_pieces_otherwise(void)
 	many(2, PST_PATH_STAGED);
 	T_CHECK(x.fail(NULL));
 
-	/* Host memory that is not registered. */
+	/* Pieces in host memory that is not registered. */
 	{
 		struct mem_alloc *a = alloc(100000);
 		struct mem_stream *st = stream(0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Handles of the parts of CUDA memory, and scratch memory of the same class.  Runs on the stub
+ * Test handles of the parts of CUDA memory, and scratch memory of the same class.  Runs on the stub
  * of tests/stub that PST_LIBCUDA names.
  */
 #include <dlfcn.h>

@@ -266,7 +266,7 @@ static void a_past_life_makes_no_context(void)
 	NEED_STUB();
 	CU(x.ctx_reset(0));
 	before = state();
-	for (unsigned i = 0; i < 2; i++) { /* in the second round the reset is known */
+	for (unsigned i = 0; i < 2; i++) { /* the library knows of the reset in the second round */
 		T_EQ(ops()->pin(0, life, p, len, &pinned), -ENODEV);
 		T_EQ(pinned, 0);
 	}
@@ -280,8 +280,8 @@ static void a_past_life_makes_no_context(void)
 }
 
 /*
- * The program resets the device while the driver pins.  The memory then gets registered in a
- * context that the caller does not know, and that must be undone.
+ * The program resets the device while the driver pins.  The driver then registers the memory in the
+ * new context, which the caller does not know: the registration must be undone.
  */
 static void a_reset_meanwhile_leaves_nothing_pinned(void)
 {

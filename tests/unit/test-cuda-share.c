@@ -18,7 +18,7 @@ static bool is_refused_while_a_stream_waits(const struct pst_grant *g)
 	uint64_t end = t_hang(), nr = cuda_barrier_begin(0);
 	bool is;
 
-	/* twice: the handle is still open, so it is not opened again */
+	/* try twice: the second time, the handle is still open and must not be opened again */
 	is = mem_import(g, &a) == -EINVAL && mem_import(g, &a) == -EINVAL;
 	is = is && strstr(err_text(), "other memory");
 	memcpy(right.uuid, cuda_device(0)->info.uuid, 16);

@@ -108,7 +108,8 @@ static void the_oldest_goes_first(void)
 	T_EQ(io(cf, m, 0, 0, 4096, 0), 4096);
 	T_EQ(io(cf, m, MIB(16), 0, 4096, 0), 4096);
 	T_EQ(io(cf, m, 0, 0, 4096, 0), 4096);
-	T_EQ(io(cf, m, MIB(32), 0, 4096, 0), 4096); /* replaces the second, least recently used */
+	/* replaces the second slice, which is the least recently used */
+	T_EQ(io(cf, m, MIB(32), 0, 4096, 0), 4096);
 	x.set("fail=cuFileBufRegister:1:5030");
 	T_EQ(io(cf, m, 0, 0, 4096, 0), 4096);
 	T_CHECK(!x.met());
@@ -120,7 +121,7 @@ static void the_oldest_goes_first(void)
 /* The device can register less than cuFile says. */
 static void less_than_it_was_said(void)
 {
-	ready("mode=nvfs,pin=37748736"); /* 36 MiB */
+	ready("mode=nvfs,pin=37748736"); /* 37748736 bytes are 36 MiB */
 	NEED_STUB();
 	for (unsigned i = 0; i < 8; i++)
 		T_EQ(io(cf, m, i % 4 * CUFILE_SLICE, 0, 4096, 0), 4096);
@@ -286,7 +287,7 @@ static void many_threads_nvfs(void)
 
 static void many_threads_p2pdma(void)
 {
-	sharing = 1; /* for every other thread */
+	sharing = 1; /* every other thread reads with CUFILE_IO_SHARE */
 	many_threads("mode=p2pdma");
 }
 

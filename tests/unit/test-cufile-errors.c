@@ -11,8 +11,9 @@
 
 /* ------------------------------------------------- calls of the system */
 
-static unsigned nth, seen; /* call that fails, 0: none; calls so far */
-static bool counting;      /* true only during the provider's calls */
+/* nth: number of the call that fails, 0: none; seen: number of calls so far */
+static unsigned nth, seen;
+static bool counting; /* true only during the provider's calls */
 
 static bool fails(void)
 {

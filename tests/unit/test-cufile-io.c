@@ -27,12 +27,12 @@ static void reads(void)
 	ready("");
 	T_EQ(io(cf, m, 0, 0, MIB(2), 0), MIB(2));
 	T_CHECK(mem_is(0, 0, MIB(2)));
-	/* Away from the start of the slice. */
+	/* Transfer at an offset in the slice. */
 	T_EQ(io(cf, m, MIB(5) + 8192, 4096, 65536, 0), 65536);
 	T_CHECK(mem_is(MIB(5) + 8192, 4096, 65536));
 	T_EQ(io(cf, m, MIB(32) - 4096, 8192, 4096, 0), 4096);
 	T_CHECK(mem_is(MIB(32) - 4096, 8192, 4096));
-	/* Across the end of the file, and past it. */
+	/* Read across the end of the file, and past it. */
 	T_EQ(io(cf, m, 0, FILE_LEN - 4096, MIB(1), 0), 4096);
 	T_EQ(io(cf, m, 0, FILE_LEN, MIB(1), 0), 0);
 	T_EQ(io(cf, m, 0, FILE_LEN + MIB(9), MIB(1), 0), 0);
@@ -129,26 +129,26 @@ static void results_are_folded(void)
 	T_EQ(result(0, 0, NULL), 0);
 	T_EQ(result(65536, 5, NULL), 65536);
 	T_EQ(result(100, 0, NULL), 100);
-	/* More bytes than asked for. */
+	/* cuFile claims more bytes than requested. */
 	T_EQ(result(65537, 0, "65537 bytes of 65536"), -EIO);
 	T_EQ(result(INT64_MAX, 0, "nothing of it holds"), -EIO);
-	/* An errno of the system. */
+	/* cuFile failed with an errno of the system. */
 	T_EQ(result(-1, ENOSPC, "could not read: ENOSPC"), -ENOSPC);
 	T_EQ(result(-1, EINVAL, "EINVAL"), -EINVAL);
-	/* -1 with EPERM or 0: cuFile's own -1, not an errno. */
+	/* With EPERM or 0 as errno, -1 is cuFile's own result, and errno means nothing. */
 	T_EQ(result(-1, EPERM, "no reason"), -EIO);
 	T_EQ(result(-1, 0, "no reason"), -EIO);
-	/* One of cuFile's codes in errno. */
+	/* cuFile failed with one of its codes in errno. */
 	T_EQ(result(-1, 5022, "INVALID_VALUE (5022)"), -EINVAL);
 	T_EQ(result(-1, 5017, "INVALID_MAPPING_RANGE"), -EINVAL);
 	T_EQ(result(-1, 5027, "/run/udev"), -EOPNOTSUPP);
-	/* One of cuFile's codes as the result. */
+	/* cuFile returned one of its negated codes. */
 	T_EQ(result(-5030, 0, "INTERNAL_ERROR (5030)"), -EIO);
 	T_EQ(result(-5036, 0, "BAR1"), -ENOMEM);
 	T_EQ(result(-5008, 0, "no direct way"), -EOPNOTSUPP);
 	T_EQ(result(-5063, 0, "its error 5063"), -EIO);
 	T_EQ(result(-6001, 0, "its error 6001"), -EIO);
-	/* An errno of the system as the result. */
+	/* cuFile returned a negated errno. */
 	T_EQ(result(-ENODATA, 0, "ENODATA"), -ENODATA);
 	T_EQ(result(-4999, 0, "no reason"), -EIO);
 	T_EQ(result(INT64_MIN, 0, "its error"), -EIO);

@@ -559,13 +559,13 @@ static void looks_into_the_cache(void)
 	T_CHECK(!cufile_cached(cache, name, found));
 	put_file(there, "x", 1);
 	T_CHECK(cufile_cached(cache, name, found) && !strcmp(found, there));
-	/* Without the terminating zero. */
+	/* The same cache without the terminating zero. */
 	put_file(cache, text, len);
 	T_CHECK(!cufile_cached(cache, name, found));
-	/* A single entry. */
+	/* A cache with a single entry. */
 	put_file(cache, there, strlen(there) + 1);
 	T_CHECK(cufile_cached(cache, name, found) && !strcmp(found, there));
-	/* An entry longer than any path. */
+	/* A cache with an entry longer than any path. */
 	memset(text, 'a', sizeof(text));
 	text[0] = '/';
 	memcpy(text + sizeof(text) - sizeof(name), name, sizeof(name));
@@ -588,7 +588,7 @@ static void looks_as_the_loader(void)
 	(void)setenv("PST_LIBCUFILE", "libc.so.6", 1);
 	T_OK(cufile_find(path));
 	T_CHECK(path[0] == '/' && strstr(path, "/libc.so.6"));
-	/* Neither loaded nor in any folder. */
+	/* This name is neither loaded nor in any folder. */
 	(void)setenv("PST_LIBCUFILE", "libnone-of-these.so.7", 1);
 	T_EQ(cufile_find(path), -ENODEV);
 	T_CHECK(strstr(err_text(), "libnone-of-these.so.7"));

@@ -10,7 +10,7 @@
 #include "child.h"
 
 #define ROOM 512u
-#define PATIENCE 10000 /* ms */
+#define PATIENCE 10000 /* ms; longest wait for the background */
 
 /* Return the size of the descriptor table. */
 static unsigned places(void)

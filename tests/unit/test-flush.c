@@ -85,7 +85,8 @@ static void an_idle_device_does_not_wait(void)
 		end();
 		T_SKIP("O_DIRECT on the file system of the test");
 	}
-	(void)read_batch(BATCH, PST_PATH_DIRECT); /* registers and proves everything */
+	/* warm up: memory is registered, paths are proven */
+	(void)read_batch(BATCH, PST_PATH_DIRECT);
 	T_EQ(read_batch(1, PST_PATH_DIRECT), 1);
 	T_EQ(read_batch(2, PST_PATH_DIRECT), 2);
 	T_EQ(read_batch(8, PST_PATH_DIRECT), 4);

@@ -112,7 +112,8 @@ static void exports_are_pages_of_the_range(void)
 	gaudi_dmabuf_io(d.fd, d.off, (char[]){ "later" }, 5, true);
 	T_CHECK(gs.peek(a->base.va + 5000, buf, 5));
 	T_CHECK(!strcmp(buf, "later"));
-	/* Export the same pages again: another dma-buf and descriptor. */
+	/* Export the same pages again: the call must return another dma-buf with another
+	 * descriptor. */
 	fd = d.fd;
 	T_OK(mem_export_dmabuf(a, 4096, 4096, &d));
 	T_CHECK(d.fd != fd);
@@ -148,7 +149,7 @@ static void held_memory_is_freed_in_the_background(void)
 	uint64_t end = t_hang();
 	struct mem_dmabuf d, e;
 
-	for (int i = 0; i < 2; i++) { /* the second round starts the thread again */
+	for (int i = 0; i < 2; i++) { /* in the second round, the thread must be started again */
 		T_OK(mem_export_dmabuf(a, 0, 4096, &d));
 		T_OK(mem_export_dmabuf(b, 0, 4096, &e));
 		mem_free(a);
@@ -222,7 +223,7 @@ static void a_pool_is_passed_by_its_descriptor(void)
 	T_EQ(mem_export_dmabuf(a, 0, a->size, &d), -EINVAL);
 	SAYS("not in one mapping");
 	mem_free(a);
-	/* In the middle of a page, and at address 0. */
+	/* Wrap at an address in the middle of a page, and at address 0. */
 	va += 100;
 	memcpy(g.ipc, &va, sizeof(va));
 	T_EQ(mem_import(&g, &a), -EINVAL);
@@ -477,7 +478,7 @@ static void a_reset_ends_the_memory(void)
 	T_EQ(mem_alloc(ops, 0, LEN, 0, &c), -EBUSY); /* a dma-buf holds the old context */
 	SAYS("close the dma-bufs");
 	(void)close(d.fd);
-	c = alloc(LEN); /* at another address than the earlier memory */
+	c = alloc(LEN); /* the new memory has another address than the earlier one */
 	T_CHECK(c->life != a->life);
 	mem_free(a);
 	mem_free(b);
@@ -564,7 +565,7 @@ static void *allocates(void *arg)
 			return (void *)1;
 		mem_free(a);
 		if (i & 1)
-			mem_free(w); /* freed before its dma-buf is closed */
+			mem_free(w); /* free the memory before its dma-buf is closed */
 		(void)close(d.fd);
 		if (!(i & 1))
 			mem_free(w);
@@ -583,7 +584,7 @@ static void many_threads(void)
 		T_EQ(pthread_join(t[i], &bad), 0);
 		T_CHECK(!bad);
 	}
-	mem_free(alloc(1)); /* frees the held memory, too */
+	mem_free(alloc(1)); /* the next free also frees the held memory */
 	quiet();
 }
 

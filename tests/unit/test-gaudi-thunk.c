@@ -48,12 +48,13 @@ static int export(const struct open_memory *m, uint64_t va, uint64_t size, uint6
 	return hl.hlthunk_device_mapped_memory_export_dmabuf_fd(m->fd, va, size, off, FLAGS);
 }
 
-/* errno of a failed call, 0 if it succeeds.  For calls that return 0 on failure. */
+/* Return errno of a failed call, 0 if it succeeds.  Used for calls that return 0 on failure. */
 #define ERRNO_OF(call) (errno = 0, (call) ? 0 : errno)
 
 static void open_names_a_bus_address(void)
 {
-	int fd = hl.hlthunk_open(HL_DONT_CARE, STUB_GAUDI_PCI_1 + 5); /* without the domain */
+	/* the address lacks the domain */
+	int fd = hl.hlthunk_open(HL_DONT_CARE, STUB_GAUDI_PCI_1 + 5);
 
 	T_CHECK(fd >= 0);
 	T_CHECK(fcntl(fd, F_GETFD) & FD_CLOEXEC);
@@ -166,7 +167,7 @@ static void an_export_is_its_range(void)
 	gaudi_dmabuf_io(fd, 8192 - 5, (char[]){ "there" }, 5, true);
 	T_CHECK(gs.peek(m.va + 3 * 4096 - 5, buf, 5));
 	T_CHECK(!strcmp(buf, "there"));
-	/* The last page. */
+	/* Export the last page. */
 	last = export(&m, m.va, 4096, STUB_GAUDI_PAGE - 4096);
 	T_CHECK(last >= 0);
 	T_EQ(close(last), 0);
@@ -271,7 +272,7 @@ static void an_export_wants_a_descriptor(void)
 	T_EQ(export(&m, m.va, 4096, 0), -EMFILE);
 	T_EQ(export(&m, m.va, 100, 0), -EINVAL);
 	T_EQ(setrlimit(RLIMIT_NOFILE, &was), 0);
-	T_EQ(hl.hlthunk_memory_unmap(m.fd, m.va), 0); /* no export holds it */
+	T_EQ(hl.hlthunk_memory_unmap(m.fd, m.va), 0); /* no export keeps the mapping any more */
 	T_EQ(hl.hlthunk_device_memory_free(m.fd, m.handle), 0);
 	T_EQ(hl.hlthunk_close(m.fd), 0);
 }

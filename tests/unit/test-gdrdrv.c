@@ -301,7 +301,7 @@ static void any_call_fails(void)
 		is_over();
 		T_CHECK(t_fds_left(fds) <= fds);
 	}
-	/* open, version, pin, type, mmap, info */
+	/* six calls can fail: open, version, pin, type, mmap and info */
 	T_EQ(n, 7);
 	pst_window_close(w);
 	is_over();
@@ -330,7 +330,7 @@ static void a_child_has_no_mapping(void)
 	is_over();
 }
 
-/* The last case: afterwards the back end counts as lying. */
+/* Run this case last: afterwards the library does not trust the back end any more. */
 static void a_wrong_mapping_is_noticed(void)
 {
 	char *buf = malloc(LEN);

@@ -216,7 +216,7 @@ static void shared_memory_needs_neither(void)
 {
 	struct gds_fact a = { .state = PST_CHECK_MISSING }, b = { .state = PST_CHECK_MISSING };
 
-	memset(a.text, 'a', sizeof(a.text) - 1); /* fills all the room */
+	memset(a.text, 'a', sizeof(a.text) - 1); /* the text then fills its buffer */
 	gds_copy(b.text, sizeof(b.text), "there is none; get one");
 	gds_stand_in(&a, &b, true);
 	T_EQ(a.state, PST_CHECK_UNKNOWN);

@@ -235,13 +235,13 @@ static void lists_of_capabilities(void)
 	set_cap(c, 0x200, PCI_EXT_CAP_ID_ACS, 0);
 	c[0x206] = PCI_ACS_RR;
 	T_EQ(gds_acs_redirects(c, 4096), 1);
-	T_EQ(gds_acs_redirects(c, 0x207), 0); /* truncated inside the capability */
+	T_EQ(gds_acs_redirects(c, 0x207), 0); /* the file ends inside the capability */
 	T_EQ(gds_acs_redirects(c, 0x200), 0);
-	set_cap(c, 0x100, PCI_EXT_CAP_ID_ERR, 0x100); /* a loop */
+	set_cap(c, 0x100, PCI_EXT_CAP_ID_ERR, 0x100); /* a capability that links to itself */
 	T_EQ(gds_acs_redirects(c, 4096), 0);
-	set_cap(c, 0x100, PCI_EXT_CAP_ID_ERR, 0x40); /* before the first capability */
+	set_cap(c, 0x100, PCI_EXT_CAP_ID_ERR, 0x40); /* a link to before the first capability */
 	T_EQ(gds_acs_redirects(c, 4096), 0);
-	set_cap(c, 0x100, PCI_EXT_CAP_ID_ERR, 0xffc); /* at the last word */
+	set_cap(c, 0x100, PCI_EXT_CAP_ID_ERR, 0xffc); /* a capability at the last word */
 	set_cap(c, 0xffc, PCI_EXT_CAP_ID_ACS, 0);
 	T_EQ(gds_acs_redirects(c, 4096), 0);
 	memset(c, 0xff, sizeof(c)); /* a device that has been removed */

@@ -231,7 +231,7 @@ static void hostile(int type)
 	seal(&w);
 	pair(type, s);
 	send_raw(s[0], &w, sizeof(w), fds, 1);
-	T_OK(grant_recv(s[1], &h, 0)); /* a good message; each one below has one fault */
+	T_OK(grant_recv(s[1], &h, 0)); /* this message is valid; each one below has one fault */
 	(void)close(h.fd);
 	h = empty();
 	close_pair(s);
@@ -242,7 +242,7 @@ static void hostile(int type)
 	REFUSED(&w, sizeof(w), 0);
 	REFUSED(&w, sizeof(w), 2);
 	REFUSED(&w, sizeof(w), 100);
-	REFUSED(&w, sizeof(w), 250); /* more than the control buffer holds */
+	REFUSED(&w, sizeof(w), 250); /* more descriptors than the control buffer holds */
 	for (size_t bit = 0; bit < 8 * sizeof(w); bit += 5) {
 		struct wire bad = w;
 

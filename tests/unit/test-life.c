@@ -4,7 +4,7 @@
 
 #include "core/queue/life.h"
 
-/* What the rest of the library knows of a request. */
+/* What the rest of the library knows about a request. */
 struct world {
 	enum req_state state;
 	bool submitted, under_way, reaped;

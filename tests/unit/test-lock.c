@@ -7,7 +7,7 @@
 
 #define THREADS 4u
 #define TURNS 20000u
-#define PAUSE_NS 10000000 /* until a thread that waits for the lock sleeps */
+#define PAUSE_NS 10000000 /* ns; time after which a thread that waits for the lock sleeps */
 
 static struct lock lock;
 static unsigned turns; /* written under the lock */

@@ -66,7 +66,8 @@ static void names_are_found(void)
 		{ "10000:aB:1f.7", -ENODEV, 0 },
 		{ "00112233445566778899aabbccddeeff", -ENODEV, 0 },
 		{ "00112233-4455-6677-8899-AABBCCDDEEFF", -ENODEV, 0 },
-		{ "00000000000000000000000000000000", -ENODEV, 0 }, /* must not mean the host */
+		/* a UUID of zeros must not mean the host */
+		{ "00000000000000000000000000000000", -ENODEV, 0 },
 		{ NULL, -EINVAL, 0 },
 		{ "", -EINVAL, 0 },
 		{ ":", -EINVAL, 0 },

@@ -109,7 +109,7 @@ static void spoilt_lists(void)
 static void narrowed(void)
 {
 	static const struct {
-		const char *mine, *node, *want; /* want NULL: unchanged */
+		const char *mine, *node, *want; /* want is NULL if the set must not change */
 	} cases[] = {
 		{ "0-7", "0-3", "0,1,2,3" }, { "2-5", "0-3", "2,3" }, { "0-3", "0-3", NULL },
 		{ "0-3", "0-7", NULL },      { "0-3", "4-7", NULL },  { "0-3", "", NULL },
@@ -134,7 +134,7 @@ static void a_thread_stays(void)
 
 	T_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
 	numa_stay(-1);
-	numa_stay(100000); /* no such node */
+	numa_stay(100000); /* a node that does not exist */
 	T_EQ(sched_getaffinity(0, sizeof(after), &after), 0);
 	T_CHECK(CPU_EQUAL(&before, &after));
 	numa_stay(0);

@@ -125,7 +125,8 @@ static void faults(void)
 	T_EQ(io_op_ask(&op), -EIO);
 	T_EQ(io_op_ask(&op), 3 * 2048);
 	op.flags = IO_OP_DIRECT;
-	T_EQ(io_op_ask(&op), 4096); /* half of it, in whole blocks */
+	/* a short result: half of the bytes, rounded down to whole blocks */
+	T_EQ(io_op_ask(&op), 4096);
 	T_EQ(io_op_ask(&op), 3 * 4096);
 	op.kind = IO_WRITE;
 	T_EQ(io_op_ask(&op), -ENOSPC);
@@ -134,7 +135,7 @@ static void faults(void)
 	T_OK(fault_set("file.read:0:short"));
 	op.kind = IO_READ;
 	op.len = 4096;
-	T_EQ(io_op_ask(&op), 4096); /* at least one block */
+	T_EQ(io_op_ask(&op), 4096); /* a short result has at least one block */
 	T_OK(fault_set(NULL));
 }
 

@@ -66,7 +66,7 @@ static void sizes_that_make_no_sense(void)
 	src.sz = sizeof(size_t) - 1;
 	T_EQ(opts_copy(&o, sizeof(o), &src), -EINVAL);
 	T_EQ(opts_return(&src, &o, sizeof(o)), -EINVAL);
-	/* too large: reading or writing it would leave the stack */
+	/* a size so large that reading or writing the struct would leave the stack */
 	src.sz = SIZE_MAX;
 	T_EQ(opts_copy(&o, sizeof(o), &src), -E2BIG);
 	T_EQ(opts_return(&src, &o, sizeof(o)), -EINVAL);

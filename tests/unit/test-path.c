@@ -27,8 +27,9 @@
 
 /* ------------------------------------------------------------------ a hop */
 
-static uint64_t picky_from;   /* the hop refuses bytes before this offset */
-static bool picky_refuses;    /* the next hop repeats a failed operation; else the request fails */
+static uint64_t picky_from; /* the hop does not take bytes before this offset */
+/* a failed operation counts as a refusal, so the next hop repeats it; false: the request fails */
+static bool picky_refuses;
 static atomic_uint picky_ops; /* operations that the hop took */
 
 static enum pst_why picky_why(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
@@ -77,8 +78,8 @@ static const struct path_ops picky = {
 enum mood {
 	WELL,
 	FAILS, /* each transfer fails */
-	HANGS, /* hangs until courier_let_go is set */
-	BUSY,  /* busy once, then works */
+	HANGS, /* each transfer hangs until courier_let_go is set */
+	BUSY,  /* the first transfer is busy, later ones work */
 	STOPS, /* the second transfer cannot be started */
 };
 
@@ -168,7 +169,7 @@ static void courier_stop(const struct req *r)
 
 static void courier_free(struct transfer *t)
 {
-	free(t); /* t is the first member */
+	free(t); /* frees the whole job, because t is its first member */
 }
 
 static const struct path_pieces courier_pieces = {

@@ -13,7 +13,7 @@
 
 #include "base/fault.h"
 
-#define NR 24u    /* requests at once: more than the first slots */
+#define NR 24u    /* number of concurrent requests: more than the pool has slots at first */
 #define LEN 8192u /* bytes of each request */
 #define SEED 11u
 
@@ -25,7 +25,7 @@ static atomic_int armed = NR_CALLS; /* the function that fails */
 static atomic_uint left;            /* calls of that function up to the failing one */
 static atomic_uint hits;
 
-static atomic_uint slow_ms; /* how long an allocation of slots takes */
+static atomic_uint slow_ms; /* ms that an allocation of slots takes */
 
 static bool fails(enum call call)
 {
@@ -280,7 +280,8 @@ static void no_first_slots(void)
 	for (unsigned i = 0; i < RIG_NR(specs); i++) {
 		start_engine();
 		q = pst_queue_free(q);
-		q = rig_queue(PST_BACKEND_THREADS, 0); /* tries no other back end */
+		/* a named back end, so that no other one is tried */
+		q = rig_queue(PST_BACKEND_THREADS, 0);
 		io = rig_io(PST_OP_READ, file, mem, 0, 0, LEN);
 		T_EQ(fault_set(specs[i]), 0);
 		T_EQ(pst_queue_prep(q, &io), -ENOMEM);

@@ -46,7 +46,8 @@ static void batches_of_many_odd_pieces(void)
 		uint64_t step = LEN / nr;
 
 		for (int dir = 0; dir < 2; dir++) {
-			for (unsigned i = 0; i < nr; i++) /* from the last to the first */
+			/* copy pieces from the last to the first */
+			for (unsigned i = 0; i < nr; i++)
 				v[nr - 1 - i] = (struct mem_copy){
 					.alloc = a,
 					.off = i * step,

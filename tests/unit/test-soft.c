@@ -300,9 +300,9 @@ static void idling_costs_nothing(void)
 	struct mem_stream *st = stream();
 	uint64_t start;
 
-	(void)usleep(20000); /* until the threads have begun */
+	(void)usleep(20000); /* wait until the threads have begun */
 	start = cpu_ns();
-	(void)usleep(200000); /* the time that is measured */
+	(void)usleep(200000); /* measure the threads' CPU time while nothing is copied */
 	T_CHECK(cpu_ns() - start < 20000000u);
 	mem_stream_free(st);
 }

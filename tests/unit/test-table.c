@@ -98,7 +98,7 @@ static void blocks(void)
 	T_CHECK(strstr(text, "path:\n  buffered\n"));
 }
 
-/* A character counts as one column, however many bytes it has. */
+/* Each character counts as one column, however many bytes it has. */
 static void characters(void)
 {
 	static const char *const two[] = { "<name", "nr" };

@@ -11,7 +11,7 @@
  * write_ring().
  */
 static const char golden[] =
-	/* markers */
+	/* the four markers */
 	"02000000 01000000 02000000 01000000"
 	/* requests: UUID, offset in the buffer, file, offset in the file, length, user data */
 	"00112233445566778899aabbccddeeff 0807060504030201 1817161514131211"
@@ -28,7 +28,7 @@ static const char golden[] =
 	"00000000 00000000 4847464544434241"
 	"01000000 00000000 efbeaddefecaadde"
 	"00000000 00000000 0000000000000000"
-	/* room for the semaphore */
+	/* the semaphore and the spare room, which nobody has written */
 	"a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5";
 
 #define GOLDEN_LEN (16 + 96 * 3 + 32)

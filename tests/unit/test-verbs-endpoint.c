@@ -265,7 +265,7 @@ static void random_one_sided_against_a_model(void)
 static struct {
 	struct endpoint *a, *b;
 	uint8_t *mem;
-	struct mem_reg *reg; /* 64 KiB that the peer may use */
+	struct mem_reg *reg; /* registration of 64 KiB that the peer may use */
 } pair;
 
 static void pair_open(const struct endpoint_opts *o)
@@ -600,7 +600,7 @@ static void damaged_blobs_are_refused(void)
 	blob_put(&b, bad);
 	T_EQ(blob_get(bad, BLOB_LEN, &got), -EBADMSG);
 	b.qpn = 17;
-	b.link = VB_LINK_INFINIBAND; /* without a LID */
+	b.link = VB_LINK_INFINIBAND; /* InfiniBand needs a LID */
 	blob_put(&b, bad);
 	T_EQ(blob_get(bad, BLOB_LEN, &got), -EBADMSG);
 }

@@ -115,7 +115,7 @@ static void no_completion_is_lost_with_its_queue(void)
 
 	rig_needs_stub();
 	pair_open(0);
-	pair_post(2); /* one completion for both */
+	pair_post(2); /* both requests end by one completion */
 	pair_post(2);
 	/* The first poll fills the list, the second one fails. */
 	rig.fail("ibv_poll_cq:2:5");
@@ -191,7 +191,8 @@ static void memory_that_is_freed_early_is_found_out(void)
 	memset(pair.mem, 1, 64);
 	pair_post(1);
 	T_EQ(pair.mem[LEN / 2], 0); /* the bytes are not moved yet */
-	memset(pair.mem, 2, 64);    /* before the completion, so the peer gets these bytes */
+	/* changed before the completion, so the peer gets these bytes */
+	memset(pair.mem, 2, 64);
 	rig_wait(pair.a, d, 1);
 	T_EQ(pair.mem[LEN / 2], 2);
 	pair_post(1);

@@ -405,13 +405,14 @@ static void post_message(uint32_t len)
 static void go_wrong(void)
 {
 	switch (pick(5)) {
-	case 0: /* no buffer for the message */
+	case 0: /* send a message for which the peer has posted no buffer */
 		if (s.recvs == 0)
 			post_message(pick(PIECE_MAX));
 		else
 			post_chain(1 + pick(CHAIN), DEAD_KEY, false);
 		break;
-	case 1: /* a buffer that is too short or not allowed */
+	/* send a message for which the peer's buffer is too short, or must not be written */
+	case 1:
 		if (s.recvs == 0) {
 			bool shorter = pick(2);
 
@@ -422,7 +423,7 @@ static void go_wrong(void)
 			post_chain(1 + pick(CHAIN), TOO_FAR, false);
 		}
 		break;
-	case 2: /* the program puts its queue pair into the error state */
+	case 2: /* put our own queue pair into the error state */
 		to_state(0, VB_QPS_ERR);
 		s.failed = true;
 		post_chain(1 + pick(CHAIN), RIGHT, false);
@@ -436,7 +437,7 @@ static void run_program(void)
 {
 	unsigned steps = 1 + pick(6);
 
-	if (pick(100) == 0) { /* the peer is gone */
+	if (pick(100) == 0) { /* the peer's queue pair has ended */
 		connect_pair(false);
 		to_state(1, VB_QPS_ERR);
 		post_chain(1 + pick(CHAIN), RIGHT, false);

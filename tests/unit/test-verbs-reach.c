@@ -12,7 +12,8 @@
 #define FIRST (5 * S)
 #define MOST (640 * S)
 
-static uint64_t now = 1000 * S; /* later than any time that a server here remembers */
+/* ns on the test's clock; begins later than any time that a server here remembers */
+static uint64_t now = 1000 * S;
 
 static struct remote_server server_of(const char *name)
 {

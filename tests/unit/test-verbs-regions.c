@@ -435,7 +435,8 @@ static void freed_memory_is_found_out(void)
 	toy.dead = true;
 	T_EQ(get(m, 0, 100, 0, &u), -EFAULT);
 	T_EQ(s.ended, 1);
-	T_EQ(stats().live - before.live, 1); /* v's registration: its user was told to release it */
+	/* only v's registration is left: its user was told to release it */
+	T_EQ(stats().live - before.live, 1);
 	T_EQ(get(m, 0, 100, 0, &u), -EFAULT);
 	T_EQ(s.ended, 1);
 	free_mem(m);

@@ -103,7 +103,7 @@ static void a_queue_with_less_has_few_at_first_and_then_all(void)
 	less_is_over();
 	T_EQ(takers(read), USUAL);
 	T_EQ(takers(read), USUAL);
-	other.nr_copying = 5; /* half of the queue's part */
+	other.nr_copying = 5; /* half of the queue's fair part */
 	T_EQ(takers(read), NEEDED);
 	other.nr_copying = 4;
 	T_EQ(takers(read), NEEDED);
@@ -116,7 +116,8 @@ static void queues_without_a_slot_have_no_part(void)
 	struct req *read = request(0, &busy, PST_OP_READ);
 
 	begin();
-	busy.nr_copying = 8; /* of 20 slots; only one queue shares them, not all 16 */
+	/* One of 16 queues has slots, so it may use all slots, not a sixteenth of them. */
+	busy.nr_copying = 8;
 	e.pool.nr_shares = 16;
 	e.pool.nr_busy = 1;
 	(void)takers(read);

@@ -55,7 +55,7 @@ void __wrap_window_close(struct window *w)
 	__real_window_close(w);
 }
 
-/* us that the device's copies take during the timing, as on a busy machine. */
+/* Time in us that each copy by the device takes during the timing, as on a busy machine. */
 #define BUSY_US 5000u
 
 void __real_window_cost(struct window *w, const struct window_src *src, struct mem_stream *st);

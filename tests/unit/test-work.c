@@ -69,7 +69,7 @@ static void run_a(struct work *x)
 static void run_b(struct work *x)
 {
 	ran('b');
-	if (nr_ran < 6) /* three times in all */
+	if (nr_ran < 6) /* b runs three times in all */
 		(void)work_queue(x, WORK_LOW);
 }
 
@@ -144,7 +144,7 @@ static void ended_while_it_waits(void)
 static void *open_later(void *arg)
 {
 	(void)arg;
-	(void)usleep(20000); /* until work_end() waits for it */
+	(void)usleep(20000); /* wait until work_end() waits for the work */
 	opened = true;
 	return NULL;
 }
@@ -397,7 +397,7 @@ static void who_waits_waits_so_long(void)
 	T_CHECK(!called);
 	may_return = true;
 	WAIT(called);
-	WAIT(nr_tasks("slow") == 0); /* until the memory of both is freed */
+	WAIT(nr_tasks("slow") == 0); /* wait until the memory of both is freed */
 }
 
 /* Fail the first, second, ... call of the system: all or nothing is done, without a wait. */

@@ -45,7 +45,7 @@ static void each_kind_beside_itself(void)
 		b = op_on(g, kind ? IO_OP_DIRECT : 0);
 		T_CHECK(writers_begin(&a));
 		T_CHECK(writers_begin(&b));
-		T_CHECK(writers_begin(&a)); /* asking again counts once */
+		T_CHECK(writers_begin(&a)); /* a repeated begin counts once */
 		writers_end(&a);
 		writers_end(&b);
 		writers_end(&b);
@@ -112,7 +112,7 @@ static void direct_gets_its_turn(void)
 	T_CHECK(writers_begin(&first));
 	T_CHECK(!writers_begin(&d));
 	writers_wait(&d);
-	writers_wait(&d); /* waiting twice counts once */
+	writers_wait(&d); /* a repeated wait counts once */
 	T_CHECK(writers_begin(&first));
 	T_CHECK(!writers_begin(&late));
 	writers_end(&first);
@@ -121,7 +121,7 @@ static void direct_gets_its_turn(void)
 	T_CHECK(!writers_begin(&late));
 	writers_end(&d);
 	T_CHECK(writers_begin(&late));
-	/* Once given up, the write does not hold back others. */
+	/* A write that is given up does not hold back others. */
 	T_CHECK(!writers_begin(&d));
 	writers_wait(&d);
 	T_CHECK(!writers_begin(&first));

@@ -81,8 +81,7 @@ static void *work(void *arg)
 {
 	struct executor *l = arg;
 	struct batch *b, *next;
-	uint64_t unused = 0; /* for ring_claim(): a server ignores due times, because the watcher
-			      * checks them */
+	uint64_t unused = 0; /* ring_claim() stores a due time here, which only the watcher needs */
 
 	while ((b = pop(l))) {
 		/* After each batch, try to claim another one of the same ring. */

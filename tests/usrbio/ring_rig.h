@@ -20,10 +20,10 @@ struct client {
 	size_t size;
 	struct usrbio_ring at;
 	struct server *w;
-	struct server_ring *ring; /* ring of the server; NULL: not served */
-	bool never_help;          /* sleep without helping */
+	struct server_ring *ring; /* the server's object for this ring; NULL: not served */
+	bool never_help;          /* client_wait() sleeps at once, without helping the server */
 	uint32_t sq_head, cq_tail;
-	atomic_char *busy; /* one for each slot: the slot is in use */
+	atomic_char *busy; /* for each slot, whether it is in use */
 	uint32_t next_slot;
 	uint64_t sent, got;
 };

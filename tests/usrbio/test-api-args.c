@@ -91,7 +91,7 @@ static void U6_long_mount_points(void)
 	T_EQ(hf3fs_iorcreate3(&ior, name, 8, true, 0, 0, 0, -1), -EINVAL);
 	T_EQ(hf3fs_iorcreate4(&ior, name, 8, true, 0, 0, -1, 0), -EINVAL);
 	T_EQ(hf3fs_iorwrap(&ior, ring, name, hf3fs_ior_size(8), true, 0, 0, 0, 0), -EINVAL);
-	/* One byte less is accepted, and then not found. */
+	/* A path that is one byte shorter is accepted, but does not exist. */
 	name[255] = '\0';
 	T_EQ(hf3fs_iovcreate(&iov, name, 4096, 0, -1), -ENOENT);
 	T_EQ(hf3fs_iorcreate(&ior, name, 8, true, 0, -1), -ENOENT);

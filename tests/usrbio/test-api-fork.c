@@ -74,7 +74,7 @@ static int child_is_refused(void)
 	FAIL_UNLESS(hf3fs_iorcreate(&ring, mnt, 4, true, 0, -1) == -EOWNERDEAD);
 	FAIL_UNLESS(hf3fs_reg_fd(dup(fd), 0) == EOWNERDEAD);
 	FAIL_UNLESS(hf3fs_is_hf3fs(fd));
-	/* These calls only end the child's view. */
+	/* In a child, these calls only free the child's copies of the objects. */
 	hf3fs_iovunlink(&iov);
 	hf3fs_iordestroy(&ior);
 	hf3fs_iovdestroy(&iov);

@@ -567,7 +567,8 @@ static void a_daemon_is_told_of_it(void)
 	hf3fs_iovdestroy(&iov);
 	T_EQ(hf3fs_iovopen_device(&again, gpu_id(), gpu_daemon, 8192, 0, 0), -ENOENT);
 	T_CHECK(!memcmp(&again, &before, sizeof(again)));
-	T_EQ(t_count_fds(), fds - 2); /* one of the memory, and one that other processes open */
+	/* the memory had two descriptors: its own, and one for other processes to open */
+	T_EQ(t_count_fds(), fds - 2);
 	T_EQ(gpu_links(gpu_daemon, NULL), 0);
 	(void)pst_mem_free(m);
 }

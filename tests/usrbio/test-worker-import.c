@@ -360,7 +360,7 @@ static void told_and_counted(void)
 		T_EQ(told.last.off, 4096);
 		T_EQ(told.last.len, 4096);
 	}
-	/* Not all: another thread may have held the lock. */
+	/* Another thread that held the lock may have executed some of the requests. */
 	T_CHECK(told.mine > 0);
 	T_CHECK(usrbio_tally_read(&tally, &sum));
 	T_EQ(sum.v[TALLY_REQUESTS], 1 + nr);

@@ -106,7 +106,7 @@ static void options_that_make_no_sense(void)
 	env_end();
 }
 
-/* With PST_FAULT, no queue can be created, or no second one. */
+/* PST_FAULT lets the creation of each queue fail. */
 static void no_executor_at_all(void)
 {
 	struct server_ring_opts o;

@@ -53,7 +53,7 @@ static void P6_results(void)
 	TRY(r, file_off, FILE_LEN + 123456, 0);
 	TRY(r, file_off, INT64_MAX - 4999, -EINVAL);
 	TRY(r, file_off, UINT64_MAX, -EINVAL);
-	/* The file system decides about the largest offset. */
+	/* The server accepts the largest offset, and the file system refuses it. */
 	a = good;
 	a.file_off = INT64_MAX - 5000;
 	T_EQ(env_do(&w, &a), -EFBIG);

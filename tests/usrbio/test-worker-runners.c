@@ -79,7 +79,8 @@ static void client_uses_a_runner(void)
 		prep_hanging(&c, 4);
 		server_ring_kick(c.ring);
 		(void)server_ring_help(lender.ring);
-		server_ring_kick(lender.ring); /* kick: the thread may have the lock */
+		/* Also kick: help does nothing while the thread holds the lock. */
+		server_ring_kick(lender.ring);
 		lender.never_help = true;
 		T_EQ(client_wait(&lender, q, 1, 1, SOON_MS), 1);
 		T_EQ(q[0].result, PIECE);
@@ -114,7 +115,8 @@ static void left_while_lying_down(void)
 		env_ring(&hangs[i], 8, true, 0, 0);
 		prep_hanging(&hangs[i], 1);
 		(void)server_ring_help(hangs[i].ring);
-		server_ring_kick(hangs[i].ring); /* kick: the thread may have the lock */
+		/* Also kick: help does nothing while the thread holds the lock. */
+		server_ring_kick(hangs[i].ring);
 	}
 	until_hanging(RIG_NR(hangs));
 	env_ring(&other, 8, true, 0, 0);

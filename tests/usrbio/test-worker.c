@@ -191,7 +191,7 @@ static void P4_order_within_batches(void)
 
 /* -------------------------------------------------- priorities and fairness */
 
-/* Several rings share one thread, and each read takes some time (PST_FAULT). */
+/* Fill several rings that share one thread.  PST_FAULT makes each read take some time. */
 static void side_by_side(struct client *c, const enum usrbio_priority *priority, unsigned nr,
 			 unsigned entries)
 {
@@ -206,7 +206,7 @@ static void side_by_side(struct client *c, const enum usrbio_priority *priority,
 		client_add(&c[i], my.w, &o);
 		c[i].never_help = true;
 	}
-	/* The first read takes long: when it ends, all later entries are present. */
+	/* The first read takes so long that all other entries are present when it ends. */
 	prep(&c[0], 1);
 	server_ring_kick(c[0].ring);
 	taken(&c[0]);
@@ -246,7 +246,7 @@ static void P5_priorities(void)
 	} while (high < 256);
 	/* A read takes a millisecond, so this many may have completed since the last check. */
 	late = (unsigned)((t_now() - last) / 1000000);
-	/* Low priority is later, but does not starve. */
+	/* Rings of lower priority are served later, but do not starve. */
 	T_CHECK(normal >= 8 && normal < 96 + late);
 	T_CHECK(low >= 8 && low < 96 + late);
 	do {

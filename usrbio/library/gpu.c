@@ -5,8 +5,9 @@
  *
  * An iov of device memory is an ordinary iov with a device and libpenstock's pst_mem.  In a plain
  * directory, the memory is known only to the server in this process.  On a daemon's mount the
- * memory is published by a symbolic link; the result of symlink(2) is the daemon's answer, and the
- * caller's structure is filled in only if that result is 0.  Nothing here falls back to host memory.
+ * memory is published by a symbolic link.  The result of symlink(2) is the daemon's answer, and the
+ * caller's structure is filled in only if that result is 0.  Nothing here falls back to host
+ * memory.
  */
 #include <errno.h>
 #include <string.h>

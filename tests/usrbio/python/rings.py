@@ -202,7 +202,7 @@ def signals_lose_no_completion():
         done = ring.wait(min_results=2, timeout=5)
         eq([(d.userdata, d.result) for d in done], [(0, 1), (1, 2)])
         eq(ring.wait(max_results=4), [])
-    # The memory was closed: no request holds it.
+    # Leaving the block above closed the memory, so no request holds it any more.
 
 
 @case
