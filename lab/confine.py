@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""confine.py COMMAND...: runs it with what a container has by Docker's defaults: 14 of root's
-capabilities, and a filter that refuses io_uring, namespaces, mounts and memory policies."""
+"""confine.py COMMAND...: run a command with the rights of a container by Docker's defaults: 14 of
+root's capabilities, and a filter that refuses io_uring, namespaces, mounts and memory policies."""
 import ctypes
 import os
 import platform

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: MIT
 """names.py [--max N] [FOLDER...]: list functions of C that two files or more define.
 
-A name that only one file defines is one that grep finds.  Tests are not looked at, and neither is
-main().  A function of which one file has a variant for other kernels or processors counts once,
-because the files of one table implement it.  With --max N the status is 1 for more than N names.
+Grep finds the definition of a name that only one file defines.  Tests and main() are ignored.  A
+function of which one file has a variant for other kernels or processors counts once, because the
+files of one table implement it.  With --max N the status is 1 for more than N names.
 """
 import collections
 import os

@@ -49,7 +49,7 @@ class Process:
                 pass
 
     def line(self):
-        """Return the next line of its answers, or None at their end."""
+        """Return the next line that the process prints, or None at the end of its output."""
         until = time.monotonic() + self.patience
         while b"\n" not in self.rest:
             left = until - time.monotonic()
@@ -77,7 +77,8 @@ class Process:
         return found
 
     def ready(self):
-        """Wait until it is ready to load.  Return its description, with start_s in seconds."""
+        """Wait until the process is ready to load.  Return its description, with start_s in
+        seconds."""
         found = self.answer("ready")
         found["start_s"] = time.monotonic() - self.begun
         return found
@@ -91,7 +92,7 @@ class Process:
         return self.answer("load")
 
     def end(self):
-        """Tell it that no more loads come, so that it can clean up."""
+        """Tell the process that no more loads come, so that it can clean up."""
         try:
             self.popen.stdin.close()
             self.popen.wait(GRACE)
@@ -99,7 +100,7 @@ class Process:
             pass
 
     def last_words(self):
-        """Return how it ended, with the first line that it wrote about that."""
+        """Return how the process ended, with the first line of its standard error."""
         try:
             status = self.popen.wait(GRACE)
         except subprocess.TimeoutExpired:

@@ -24,7 +24,7 @@ struct kv {
 	uint64_t block; /* bytes of one block */
 	uint64_t nr_blocks;
 	struct pst_mem *pool;
-	char *paths[2]; /* store files: of the requests; of the plain side */
+	char *paths[2]; /* store files: [0] for requests, [1] for the plain side */
 	int fds[2];
 	struct pst_file *file;
 

@@ -13,7 +13,8 @@
 
 #define ROWS_MIN 4u
 #define ROWS_DEFAULT 1000u /* users shown without a terminal */
-#define ROWS_OTHER 11u     /* lines besides those of users; the line of paths may take three */
+/* lines of the screen that are not rows of users; the list of paths may take three of them */
+#define ROWS_OTHER 11u
 
 const char top_usage[] =
 	"Usage: penstock top [DIR] [OPTION...]\n"

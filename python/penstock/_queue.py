@@ -432,9 +432,9 @@ class Queue(Owner):
     def cancel(self, number: int) -> bool:
         """End a request early: it completes with ECANCELED, or normally if it was done.
 
-        number: its id
+        number: the request's id
 
-        It completes within 100 ms.  Returns False if the request does not exist any more.
+        The request completes within 100 ms.  Returns False if the request does not exist any more.
         """
         turn: List[None] = []
         try:
@@ -462,8 +462,8 @@ class Queue(Owner):
         args, options: its arguments
 
         Any number of tasks may call this: while the queue is full, further tasks wait for room, in
-        order.  Cancelling the task cancels the request; the await ends when that has completed,
-        within 100 ms, and the memory is then the program's again.
+        order.  Cancelling the task cancels the request; the await ends when the request has
+        completed, within 100 ms, and the memory then belongs to the program again.
 
         Returns a Result.  Raises the exceptions of prepare, the request's Error or ShortRead, and
         CancelledError if the queue is closed.

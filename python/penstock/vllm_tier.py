@@ -212,9 +212,10 @@ class PenstockTier(SecondaryTierManager):  # type: ignore[misc]
         return finished
 
     def _tell(self, keys: Iterable[bytes], removed: bool) -> None:
-        """Add an event for those of these blocks whose state it changes.
+        """Add an event for the blocks whose reported state changes to stored or to removed.
 
-        Without the store's events nothing bounds what is known to be stored, so each block counts.
+        Without the events of a store, the tier does not remember what it has reported, and reports
+        all of these blocks.
         """
         if self.events is None:
             return

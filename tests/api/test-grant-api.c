@@ -113,7 +113,8 @@ static void what_holds_nothing_closes_nothing(void)
 	pst_grant_done(&g);
 	T_CHECK(zero_is_open());
 
-	/* So is a grant that never arrived, and one from a message that is no grant. */
+	/* A grant that never arrived is empty, too, and so is a grant from a message that is no
+	 * grant. */
 	T_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, s), 0);
 	g = fresh;
 	T_EQ(pst_grant_recv(s[0], &g, 0), -ETIMEDOUT);

@@ -46,7 +46,8 @@ cold_reads_each_byte_once() {
 		r["turns"] == 6 for r in d["rows"])'
 }
 
-# Limit the turns by requests and not by time: 52,428 take longer than the 10 ms that a ratio needs.
+# Limit the turns by requests and not by time: 52,428 requests take longer than the 10 ms that a
+# ratio needs.
 medians_and_spreads() {
 	gives 0 "$PENSTOCK" bench --dir . --size 16m --warm --runtime 600 --bytes 1g --sizes 4k --turns 5 \
 		--json

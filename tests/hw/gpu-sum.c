@@ -112,7 +112,7 @@ static void long_ranges(void)
 
 static void random_ranges(void)
 {
-	static struct pst_vec v[3000]; /* more than the device takes in one launch */
+	static struct pst_vec v[3000]; /* more ranges than one launch of the kernel takes */
 	struct pst_mem *m = memory();
 
 	for (unsigned i = 0; i < RIG_NR(v); i++) {

@@ -783,7 +783,7 @@ static void a_collision_is_a_miss(void)
 	T_EQ(block_check(tail, n, 100 + n, &b, &len, &crc, NULL, NULL), -EBADMSG);
 	/* Zeros at the end of a key count. */
 	T_CHECK(kv_hash(&hash_key, &one, 1) != kv_hash(&hash_key, &two, 1));
-	/* One byte too many before the foot. */
+	/* The file has one byte too many before the foot. */
 	T_EQ(block_check(tail, n, 101 + n, &a, &len, &crc, NULL, NULL), -EBADMSG);
 }
 

@@ -230,7 +230,8 @@ def events_of_directories():
 
 @case
 def many_events_at_once():
-    """Told in one event, sorted, in a time that grows with their number alone."""
+    """The tier reports many changes by one event with sorted keys, in a time proportional to their
+    number."""
     with Engine(**directory()) as engine:
         keys = keys_of(*range(30000))
         changes = [kv.Event(kv.STORED, 0, key, 1, at + 1) for at, key in enumerate(keys[::-1])]

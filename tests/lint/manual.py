@@ -244,7 +244,7 @@ def reasons_name_their_place(root):
 
 
 def documents_are_true(root):
-    """Our names in documents exist, and exported functions are not called planned."""
+    """Names of ours in documents exist, and no document calls an exported function planned."""
     known = Headers(root).names | {page.name[:-2] for page in pages(root)}
     known |= set(re.findall(r"^\| `([A-Z0-9_]+)` \|", read(root, "SECURITY.md"), re.M))
     known |= TESTS_READ

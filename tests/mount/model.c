@@ -314,13 +314,13 @@ static void begin(void)
 	model.base[VIEW_MOUNT] = bases[VIEW_MOUNT];
 	model.base[VIEW_SOURCE] = bases[VIEW_SOURCE];
 	probe();
-	rings_end(); /* a failed round may have left them */
+	rings_end(); /* end the rings of a failed round */
 	if (rings_begin(bases[VIEW_MOUNT]) && !had_rings) {
 		had_rings = true;
 		/* The library keeps 3fs-virt/iovs of the mount open. */
 		t_fds_at_start++;
 	}
-	tree_done(); /* a failed round may have left it */
+	tree_done(); /* free the tree of a failed round */
 	tree_init();
 }
 

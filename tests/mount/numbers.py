@@ -515,7 +515,8 @@ def listening(pid, kind):
 
 @case
 def other_addresses_are_refused():
-    """The server itself refuses them: it may be started without the command."""
+    """The server itself refuses addresses of other machines, because it may be started without
+    the command."""
     with Served() as mount:
         for place in ("0.0.0.0:9000", "[::]:9000", "localhost:9000", "127.0.0.1:65536", ":9000",
                       "127.0.0.1:", "[::1:9000", "::1:9000", "1.2.3.4:9000", "127.1:9000"):

@@ -94,7 +94,7 @@ def open_directories():
 
 @case
 def deep_removals():
-    """Removing a tree takes a descriptor per level, of the user's share."""
+    """Removing a tree needs a descriptor for each level, from the user's share."""
     with Served(before=few_files) as mount:
         def make():
             os.mkdir(f"{mount.source}/deep", 0o700)

@@ -84,7 +84,7 @@ def worker_may_not_be_executed():
 
 @case
 def worker_is_roots_until_it_runs():
-    """A process that was root's and has called no exec since cannot be traced."""
+    """A process that changed from root to a user and has not called exec since cannot be traced."""
     why = why_of(f"#!/bin/sh\nid -u >&2\nexec {WORKER} \"$@\" 1\n", uid=NOBODY, mode=0o700)
     true(why["says"].startswith("0"), why)
     true("is started by penstock-mount" in why["says"], why)

@@ -23,7 +23,7 @@ check() { # NAME COMMAND...
 	fi
 }
 
-# Tests that run as root use an ordinary user.
+# Run a command as an ordinary user, even if the tests run as root.
 user() {
 	if [ "$(id -u)" = 0 ]; then
 		setpriv --reuid 65534 --regid 65534 --clear-groups env HOME="$base/home" TMPDIR="$base" "$@"

@@ -335,7 +335,7 @@ def hostile_hellos():
 
 
 def bad_messages(share, key):
-    """Messages that end a connection, on which that share was opened."""
+    """Yield messages that end a connection on which this share was opened."""
     good = c.message(c.GET, ident=5, share=share, count=1)
     for at in (0, 4, 6, 8, 16, 24, 32, 36, 40, 44):
         yield f"bit of byte {at}", good[:at] + bytes([good[at] ^ 1]) + good[at + 1:]
@@ -428,7 +428,7 @@ def hostile_messages():
 
 
 def replies(kind):
-    """Replies to the library's request that end the connection."""
+    """Yield replies to the library's request that end the connection."""
     other = {c.OPENED: c.DONE, c.DATA: c.OPENED, c.DONE: c.DATA}[kind]
     yield "another type", lambda m: c.message(other, b"x" if other == c.DATA else b"", ident=m.id,
                                               count=other == c.DATA)

@@ -658,7 +658,7 @@ def tables_of_contents_that_do_things():
     refused(storage_data={"b": info})
     refused(state_dict_metadata=[])
     refused(state_dict_metadata={"b": 1})
-    # A memo index for which a C unpickler would allocate memory.
+    # A memo index so large that a C unpickler would allocate gigabytes for it.
     with open(f"{path}/.metadata", "wb") as file:
         file.write(b"\x80\x02Nr\xff\xff\xff\x7f.")
     gives(p.pt.CheckpointError, p.R(path).read_metadata)

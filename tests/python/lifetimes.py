@@ -499,7 +499,7 @@ def checkpoints():
     folder = f"{work}/checkpoint"
 
     def write(obj, where):
-        """Do what dcp.save() does in one process; its own frames have cycles."""
+        """Save in one process like dcp.save(), whose own frames have reference cycles."""
         writer, plans = pt.StorageWriter(where, sync=False), planner.DefaultSavePlanner()
         writer.reset()
         plans.set_up_planner({"a": obj}, writer.storage_meta(), True)

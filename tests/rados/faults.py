@@ -76,7 +76,8 @@ def thread(function):
 
 
 def timed(what, q):
-    """One request that was prepared: its completion, after at most LATE."""
+    """Submit a prepared request, and wait for its completion, which must come at most LATE after
+    the deadline.  Return True if the request succeeded."""
     begun = time.monotonic()
     q.submit()
     done = q.reap(1, timeout=60)
@@ -91,7 +92,7 @@ def timed(what, q):
 
 
 def read():
-    """Bytes that nobody changes."""
+    """Read bytes that nobody changes."""
     choose = random.Random(1)
     with File(ROOT + "still") as f, Queue(8) as q:
         while not end.is_set():
@@ -107,7 +108,8 @@ def read():
 
 
 def write():
-    """Each slot holds one byte value; a late write leaves it in doubt until the next one."""
+    """Write slots, each with one byte value.  After a late write, a slot may have one of several
+    values."""
     choose = random.Random(2)
     doubt = {}
     with File(ROOT + "busy", "r+") as f, Queue(8) as q:

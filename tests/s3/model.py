@@ -83,7 +83,7 @@ class Worker:
         return (self.choose.randbytes(min(size, PERIOD)) * (size // PERIOD + 1))[:size]
 
     def range(self, size):
-        """Offset and length of a read, which may reach or begin beyond the end."""
+        """Return offset and length of a read, which may reach or begin beyond the end."""
         c = self.choose
         off = c.randrange(size + 10)
         return off, c.choice((1, 100, 4096, 70000, c.randrange(1, size + 2)))
@@ -118,7 +118,7 @@ class Worker:
                 self.check(f, content, *self.range(len(content)))
 
     def several(self, name):
-        """Reads of several objects at once, whole and in part."""
+        """Read several objects at once, whole and in part."""
         picked = [name] + self.choose.sample(sorted(self.model), min(3, len(self.model)))
         files = [File(self.root + n) for n in picked]
         rows = []
@@ -252,7 +252,7 @@ class Worker:
         self.expect(errno.EOPNOTSUPP, names.rename, self.root + name, self.root + "new")
 
     def last(self):
-        """Every object once more, whole."""
+        """Read every object once more, as a whole."""
         self.close()
         self.list("")
         for name, content in self.model.items():
@@ -262,7 +262,7 @@ class Worker:
 
 
 def go(root, operations, seed, workers=1, layout=None):
-    """Returns the counts of all workers; raises what the first failed one raised."""
+    """Run all workers.  Return their counts; raise the exception of the first that failed."""
     failed, all_workers = [], [Worker(f"{root}w{i}/", f"{seed}/{i}", layout)
                                for i in range(workers)]
 

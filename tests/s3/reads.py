@@ -343,7 +343,7 @@ def lines_without_a_carriage_return():
 
 @case
 def answers_without_an_end():
-    """Neither keeps the thread from other exchanges."""
+    """Endless headers and endless bodies do not block other requests of the same thread."""
     for kind, number in ({"again": b"HTTP/1.1 100 Continue\r\n\r\n" * 5000}, errno.ETIMEDOUT), (
             {"bytes": b"HTTP/1.1 404 no\r\nContent-Length: 99999999999999999\r\n\r\n",
              "again": b"x" * MIB}, errno.ENOENT), (

@@ -212,7 +212,7 @@ def writes_after_a_canceled_sync():
 
 @case
 def answers_that_are_lost():
-    """The object exists, and the retry learns that, or that its upload does not exist."""
+    """The request succeeded, but its answer was lost: the retry finds the object, or no upload."""
     for content, method, match in ((BIG[:10], "PUT", ""), (b"", "PUT", ""),
                                    (TWO, "POST", "uploadId")):
         for mode in "xw":

@@ -161,7 +161,7 @@ def one_connection_leaves_workers_to_others():
 
 @case
 def long_reads_from_memory_wait_for_no_worker():
-    """All workers that may wait do, and a read that the page cache can answer is answered."""
+    """While all workers that may wait are waiting, a read from the page cache is answered."""
     file("leased", b"bytes")
     file("f", data(1 << 20))
     signal.signal(signal.SIGIO, signal.SIG_IGN)

@@ -328,7 +328,8 @@ static void ranges_span_chunks(void)
 	mem_free(v);
 	mem_free(w);
 
-	/* Memory that is not shareable, has no access, or is read-only. */
+	/* Wrap memory that cannot be shared, that the device may not access, or that is
+	 * read-only. */
 	T_OK(mem_wrap(m.va + 2 * CHUNK, 10, 0, 0, &v));
 	T_EQ(mem_export(v, 3, &g), -EOPNOTSUPP);
 	T_CHECK(strstr(err_text(), "POSIX_FILE_DESCRIPTOR"));

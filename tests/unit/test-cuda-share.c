@@ -72,7 +72,7 @@ static int child_import(int sock)
 	if (!result && mem_import(&g, &c) != -EINVAL)
 		result = 7;
 	mem_free(b);
-	/* A device other than that of the handle's memory. */
+	/* The grant names another device than the one that has the handle's memory. */
 	g.size = a ? a->size : 0;
 	mem_free(a);
 	if (!result && cuda_nr_devices() > 1) {

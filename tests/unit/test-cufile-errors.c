@@ -131,8 +131,8 @@ static void run(void)
 	T_EQ(state().bufs, 0);
 
 	/*
-	 * Run again without a fault: it must work, unless cuFile itself was found unusable,
-	 * which is remembered.
+	 * Run again without a fault: all must work, unless the library remembers that cuFile is
+	 * unusable.
 	 */
 	x.set("fail=none:1:1");
 	nth = 0;

@@ -211,7 +211,7 @@ static void errors_of_the_kernel(void)
 	void *hole;
 
 	set_up(8);
-	/* Memory that is not accessible. */
+	/* Read into inaccessible memory. */
 	hole = mmap(NULL, 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	T_CHECK(hole != MAP_FAILED);
 	op = op_rw(IO_READ, hole, 0, 4096);
@@ -219,7 +219,7 @@ static void errors_of_the_kernel(void)
 	T_EQ(op.res, -EFAULT);
 	(void)munmap(hole, 8192);
 	file_free(file);
-	/* The descriptor is not open for writing. */
+	/* Write to a file that is open for reading only. */
 	T_OK(file_open(path, PST_FILE_READ, 0, &file));
 	op = op_rw(IO_WRITE, mem, 0, 4096);
 	run(&op);

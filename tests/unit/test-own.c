@@ -217,7 +217,7 @@ static void record_locks_stay(void)
 		file_free(f[i]);
 }
 
-/* A file whose name is gone, or names another file, is still read right. */
+/* An unlinked file is read correctly, even if its name now belongs to another file. */
 static void unlinked(void)
 {
 	struct file *f = open_file(0), *g;

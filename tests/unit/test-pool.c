@@ -293,7 +293,7 @@ static void no_first_slots(void)
 	}
 }
 
-/* The pool may grow, but that takes longer than requests wait for other slots. */
+/* The pool may grow, but slots take longer to allocate than requests wait for other slots. */
 static void slow_slots(void)
 {
 	slow_ms = 1200;

@@ -13,7 +13,8 @@ static bool is_exiting(const char *task)
 	f = fopen(path, "re");
 	if (!f)
 		return true;
-	/* After the name, which may have any character: state, 5 numbers, flags. */
+	/* The thread's name may contain any character.  After it come the state, 5 numbers and the
+	 * flags. */
 	if (fgets(line, sizeof(line), f) && (end = strrchr(line, ')')))
 		(void)sscanf(end + 1, " %*c %*d %*d %*d %*d %*d %u", &flags);
 	(void)fclose(f);

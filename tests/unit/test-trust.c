@@ -197,7 +197,8 @@ static void what_belongs_to_others(void)
 	is_not("to/lib", EPERM);
 	give_away("sticky/in");
 	is_not("sticky/in/lib", EPERM);
-	/* Files of the caller are good for the caller, those of root for everybody. */
+	/* A caller trusts the caller's own files and root's files; nobody else trusts the caller's
+	 * files. */
 	T_EQ(chmod(dir, 0755), 0);
 	make_dir("theirs", 0755);
 	make_file("theirs/lib", 0644);

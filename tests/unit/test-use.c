@@ -144,7 +144,7 @@ static void close_hangs(void)
 int main(void)
 {
 	rig_init();
-	(void)alarm(50); /* ends a deadlock */
+	(void)alarm(50); /* end this program if it deadlocks */
 	RIG_RUN_BACKENDS(ends_in_reap);
 	RIG_RUN_BACKENDS(ends_in_drain);
 	RIG_RUN_BACKENDS(ends_with_the_queue);

@@ -87,7 +87,7 @@ static void new_ones_are_random(void)
 		for (size_t j = 0; j < sizeof(a); j++)
 			seen[j] |= (uint8_t)(a[j] ^ b[j]);
 	}
-	/* Every other bit must change in some of 1000 pairs; chance alone would not fail that. */
+	/* Each random bit must differ in at least one of 1000 pairs. */
 	for (size_t j = 0; j < sizeof(seen); j++)
 		T_EQ(seen[j], j == 6 ? 0x0f : j == 8 ? 0x3f : 0xff);
 }

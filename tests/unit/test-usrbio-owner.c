@@ -132,7 +132,7 @@ static void P11_a_child_is_another(void)
 
 /* ---------------------------------------------------------------- do they live */
 
-/* Return the identity of a child, as it would determine it itself. */
+/* Return the identity of a child, as the child itself would determine it. */
 static struct usrbio_owner owner_of(pid_t pid)
 {
 	char path[64], buf[512];

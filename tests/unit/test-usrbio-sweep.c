@@ -326,7 +326,7 @@ static void P11_links_of_other_programs_stay(void)
 	/* Python removes the name of its memory right after it is published. */
 	foreign("gone", "/dev/shm/psm_no_such_memory", false);
 	foreign("nonsense", "no/such/file", false);
-	/* Not a link. */
+	/* A sweep keeps files and folders, which are no links. */
 	rig_path(path, dir, USRBIO_IOVS "/file");
 	fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
 	T_CHECK(fd >= 0);

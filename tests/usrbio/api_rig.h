@@ -120,7 +120,8 @@ static inline unsigned api_fds_that_stay(void)
 			to[len -= (ssize_t)strlen(gone)] = '\0';
 		if (len <= (ssize_t)tail || strcmp(to + len - tail, USRBIO_IOVS) != 0)
 			continue;
-		/* A daemon may have several: one per mount of a test that starts some. */
+		/* Count each descriptor of a daemon's 3fs-virt/iovs: a test may have several
+		 * mounts. */
 		if (strncmp(to, api_plain, strlen(api_plain)) != 0)
 			n++;
 		else

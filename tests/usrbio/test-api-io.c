@@ -462,7 +462,7 @@ static void P6_results(void)
 	/* Memory and offset of any alignment. */
 	T_EQ(api_io(&reads, &iov, 13, fd, 7777, 10001), 10001);
 	T_EQ(t_differs(iov.base + 13, API_SEED, 7777, 10001), 10001);
-	/* At and beyond the end of the file. */
+	/* Read at and beyond the end of the file. */
 	T_EQ(api_io(&reads, &iov, 0, fd, SIZE - 100, 4096), 100);
 	T_EQ(api_io(&reads, &iov, 0, fd, SIZE, 4096), 0);
 	T_EQ(api_io(&reads, &iov, 0, fd, (size_t)SIZE * 10, 4096), 0);

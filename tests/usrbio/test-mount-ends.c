@@ -156,7 +156,8 @@ static void publish_once(void)
 	hf3fs_iovdestroy(&mine);
 }
 
-/* Run as another user: report when the worker runs; then, when told, publish once more, in time. */
+/* Run as another user: publish, and report that the user's worker runs.  After an answer, publish
+ * again, which must not take long. */
 static void be_another(int say, int told)
 {
 	uint64_t from;

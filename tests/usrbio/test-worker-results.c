@@ -206,7 +206,7 @@ static void P7_forbidden(void)
 	env_begin(NULL);
 	env_number(1, fd);
 	hole_ring(&c, SERVER_RING_FORBID_HOLES | SERVER_RING_READ_UNCOMMITTED);
-	/* Repeat until the page cache is known to hold the file. */
+	/* Repeat until the library knows that the page cache holds the file. */
 	for (unsigned i = 0; i < 64; i++)
 		T_EQ(hole_read(&c, i * 37 % 64 * 16, 16), 16);
 	for (unsigned i = 0; i < 3; i++) {

@@ -14,7 +14,7 @@ void json_text(struct json_object *to, const char *key, const char *value);
 void json_u64(struct json_object *to, const char *key, uint64_t value);
 void json_int(struct json_object *to, const char *key, int64_t value);
 void json_flag(struct json_object *to, const char *key, bool value);
-/* 6 with 6 digits; null if num is not finite */
+/* Add a number with 6 significant digits, or null if the value is not finite. */
 void json_num(struct json_object *to, const char *key, double value);
 
 /* Add the names of a set of paths as an array. */

@@ -40,7 +40,7 @@ int file_open(struct fs *fs, struct node *n, int flags);
 struct new_file {
 	struct caller caller;
 	const char *name; /* name in the directory; "." for O_TMPFILE */
-	int flags, how;   /* flags: the caller's; how: O_CREAT, O_EXCL, O_TMPFILE */
+	int flags, how;   /* flags: open flags of the caller; how: O_CREAT, O_EXCL, O_TMPFILE */
 	mode_t mode;
 };
 

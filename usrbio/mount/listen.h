@@ -14,7 +14,7 @@
 #include <sys/types.h>
 
 struct listen {
-	int fd;  /* for accept(2) */
+	int fd;  /* listening socket */
 	int dir; /* directory of the name; -1: a port */
 	char name[NAME_MAX + 1];
 	char path[PATH_MAX];

@@ -128,8 +128,8 @@ static bool same_handle(const struct file_handle *a, const struct file_handle *b
 }
 
 /*
- * Check whether handles can be opened with this directory's descriptor, as with that of any
- * directory of the mount.  Return the descriptor; if not, close it and return -1.
+ * Check whether file handles can be opened with the descriptor of this directory; any directory of
+ * the same mount would do.  Return the descriptor if they can; otherwise close it and return -1.
  */
 static int try_handles(int fd)
 {

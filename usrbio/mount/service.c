@@ -9,8 +9,9 @@
 #include "base/thread.h"
 #include "usrbio/mount/log.h"
 
-#define WAIT_NS (10 * NSEC_PER_SEC)  /* longest wait for a free line */
-#define RETRY_NS (10 * NSEC_PER_SEC) /* from a request's start, to replace broken connections */
+#define WAIT_NS (10 * NSEC_PER_SEC) /* longest wait for a free line */
+/* time from a request's start in which broken connections are replaced */
+#define RETRY_NS (10 * NSEC_PER_SEC)
 #define PAUSE_NS (50 * NSEC_PER_MSEC)
 #define USER_LINES (SERVICE_LINES / 2) /* most lines that one user may use at a time */
 

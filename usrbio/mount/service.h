@@ -69,7 +69,7 @@ struct service_file {
 	struct list link;
 	uid_t uid;                 /* user who is charged for the open file */
 	uint32_t how;              /* WIRE_O_READ, WIRE_O_WRITE */
-	struct wire_attr attr;     /* at the first open, to recognise the file */
+	struct wire_attr attr;     /* attributes at the first open, to recognise the file */
 	struct broker_file *rings; /* users whose rings may use it */
 	pthread_mutex_t lock;      /* protects rings */
 	/* Handles by line; the thread that uses the line owns its entry. */

@@ -320,7 +320,7 @@ void session_forget(void *arg, uint64_t ino, uint64_t off, uint64_t len, bool wr
 		return;
 	if (fs->source->written)
 		fs->source->written(fs, (struct node *)(uintptr_t)ino, written);
-	/* The kernel may write back pages first; other threads answer that. */
+	/* The kernel may first write back pages, by requests that other threads answer. */
 	(void)fuse_lowlevel_notify_inval_inode(fs->se, ino, (off_t)off, (off_t)len);
 	(void)pthread_mutex_lock(&fs->lock);
 	fs->forgetting--;

@@ -45,7 +45,7 @@ struct user {
 	uint64_t used;    /* last use of the worker, ns */
 
 	/* The next worker gets the semaphore names of a worker that ended because it was idle, so
-	 * that programs need not notice.  Under start. */
+	 * that programs need not notice.  Guarded by start. */
 	bool has_sems;
 	char sem[USRBIO_PRIORITIES][USRBIO_SHM_NAME_MAX];
 	struct log_site says; /* rate limit for the workers' output */

@@ -60,8 +60,8 @@ struct watch {
 	const char *name;
 	sem_t *sem;
 	pthread_mutex_t wait; /* held by the watcher that waits; the first lock */
-	struct spin spin;     /* under wait */
-	/* under wait: incremented when a post comes while another watcher works */
+	struct spin spin;     /* guarded by wait */
+	/* guarded by wait: incremented when a post comes while another watcher works */
 	unsigned crossed;
 	atomic_uint at_work; /* watchers that execute requests */
 	pthread_rwlock_t lock;

@@ -23,8 +23,9 @@ enum tally {
 	TALLY_ERRORS,   /* completed requests with an error */
 	TALLY_READ,     /* bytes read */
 	TALLY_WRITTEN,
-	TALLY_NS,     /* sum of the times from taking a request to completing it, ns */
-	TALLY_BUCKET, /* completed requests by bucket of that time */
+	TALLY_NS, /* sum of the times from taking a request to completing it, ns */
+	/* completed requests by the time that they took, in LATENCY_BUCKETS buckets */
+	TALLY_BUCKET,
 	TALLY_PATH = TALLY_BUCKET + LATENCY_BUCKETS, /* completed requests by path, PST_PATH_* */
 	TALLY_NR = TALLY_PATH + TALLY_PATHS,
 };

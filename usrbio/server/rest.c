@@ -84,7 +84,8 @@ static void rest_call(struct executor *ex)
 		atomic_store_explicit(&ex->skip_calls, skip - 1, memory_order_relaxed);
 		return;
 	}
-	/* Pairs with lie_down(), which checks ex->called after it has announced a short sleep. */
+	/* Set called before checking state: lie_down() announces a short sleep in state before it
+	 * checks called. */
 	atomic_store(&ex->called, true);
 	if (atomic_load(&ex->state) == EXECUTOR_SLEEPS_BRIEFLY &&
 	    atomic_exchange(&ex->state, EXECUTOR_AWAKE) == EXECUTOR_SLEEPS_BRIEFLY)

@@ -106,9 +106,9 @@ class Numpy:
         self.shape(entry)
 
     def empty(self, shape, dtype, file_offset=None):
-        """Return an array, and an object for Memory.of() with its bytes; None if it has none.
+        """Return an array, and an object for Memory.of() with its bytes, or None for no bytes.
 
-        file_offset: file offset of its bytes: the memory's address gets the same low bits, as
+        file_offset: file offset of the bytes: the memory's address gets the same low bits, as
                      O_DIRECT needs
         """
         np = self.np

@@ -90,7 +90,7 @@ class File:
 
     def pwrite_future(self, tensor: Any, offset: int = 0, nbytes: Optional[int] = None,
                       **options: Any) -> "concurrent.futures.Future[int]":
-        """As pwrite(), but return a future.  The tensor must not change before that is done."""
+        """As pwrite(), but return a future.  Do not change the tensor before the future is done."""
         return self._later("write", tensor, offset, nbytes, **options)
 
     def _later(self, what, tensor, offset, nbytes, tensor_offset=0, stream=None, **options):

@@ -162,7 +162,7 @@ def still_there(contents: str, begun: Any, names: Iterable[str]) -> bool:
     """Return False if another save has replaced the table of contents and removed these files since
     then.
 
-    On a disk of its own a node never has the files of other nodes, so missing files alone prove
+    A node with a disk of its own never has the files of other nodes, so missing files alone prove
     nothing.
     """
     return state_of(contents) == begun or all(

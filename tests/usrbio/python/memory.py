@@ -34,7 +34,7 @@ def slices():
 
 @case
 def no_room_for_its_pages():
-    """More than /dev/shm has: an error when it is published, and nothing is left."""
+    """Publishing memory larger than /dev/shm is an error, and leaves nothing."""
     fs = os.statvfs("/dev/shm")
     if not fs.f_blocks:
         raise Skip("a /dev/shm with a limit")
