@@ -12,7 +12,7 @@ _penstock_devices()
 	done
 }
 
-# _penstock_complete KIND WORDS CUR
+# Usage: _penstock_complete KIND WORDS CUR
 _penstock_complete()
 {
 	local IFS=$'\n'
@@ -196,7 +196,7 @@ _penstock()
 		kinds=words words='demo doctor cp ls stat rm mv truncate sum bench perf window mount umount serve top tier kv run'
 		;;
 	esac
-	# Arguments of a program that is started are taken for files.
+	# Complete the arguments of the program that "penstock run" starts as files.
 	if [[ $kinds == program && ${line[*]:2:${#line[@]} - 3} == *[!-\ ]* ]]; then
 		_penstock_complete file '' "$cur"
 	elif [[ -n $value ]]; then
@@ -208,7 +208,8 @@ _penstock()
 			_penstock_complete "$kind" "$words" "$cur"
 		done
 	fi
-	# What stands before the last colon is a word of its own to bash.
+	# Bash treats the text before the last colon as a separate word, so remove it from the
+	# replies.
 	if [[ $cur == *:* && $COMP_WORDBREAKS == *:* ]]; then
 		word=${cur%"${cur##*:}"}
 		for i in "${!COMPREPLY[@]}"; do

@@ -8,13 +8,13 @@ function __penstock_devices
 	end
 end
 
-# The command that is on the line is this one.
+# Return true if this command is on the line.
 function __penstock_is
 	set -l line (commandline -opc)
 	test "$line[2]" = "$argv[1]"
 end
 
-# No command is on the line yet.
+# Return true if no command is on the line yet.
 function __penstock_wants_command
 	test (count (commandline -opc)) -eq 1
 end
