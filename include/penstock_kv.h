@@ -126,7 +126,7 @@ struct pst_kv_opts {
 	uint32_t touch_s;    /* A get updates the time of a block's file if that time is older
 			      * than this, in seconds. The order of eviction after a crash
 			      * follows from these times. 0: 60. */
-	/* Most blocks of the store, those in flight included: PST_KV_BLOCKS_MIN to
+	/* Maximum blocks of the store, those in flight included: PST_KV_BLOCKS_MIN to
 	 * PST_KV_BLOCKS_MAX.  Bounds the memory and the inodes that the store uses.  If the store
 	 * has that many blocks, a set evicts one.  The index takes at most 80 bytes of memory for
 	 * each, or PST_KV_INDEX_BYTES if spaces have quotas.  0: one for each 64 KiB of budget, at
@@ -184,8 +184,8 @@ struct pst_kv_space_opts {
 	/* A secret of the tenant, without which no key of the space is found.  Only its hash is
 	 * stored.  NULL: "". */
 	const char *salt;
-	/* Most bytes of this space, at least 1 MiB; 0: the store's budget.  A space with a quota
-	 * evicts its own blocks. */
+	/* Maximum bytes of this space; the smallest is 1 MiB; 0: the store's budget.  A space with
+	 * a quota evicts its own blocks. */
 	uint64_t quota;
 };
 

@@ -13,7 +13,7 @@
 #include "kv/lend.h"
 #include "kv/store.h"
 
-/* Most evictions for each directory by which one set restores the reserve.  The number is per
+/* Maximum evictions for each directory by which one set restores the reserve.  The number is per
  * directory because a victim may be in any of them. */
 #define RESERVE_EVICTIONS 16u
 

@@ -22,7 +22,7 @@
 
 #include "base/base.h"
 
-/* Most spaces that clients may create for one tenant. */
+/* Maximum spaces that clients may create for one tenant. */
 #define LEND_SPACES_MAX 64u
 
 struct lend;

@@ -176,7 +176,7 @@ int space_load(struct pst_kv *kv)
 			free(identity);
 			free(tenant);
 		}
-		/* If there are too many spaces, the keys of the others are not found. */
+		/* Ignore -ENOSPC: further spaces are not loaded, and their keys are not found. */
 		if (r == -ENOSPC)
 			r = 0;
 	}

@@ -28,7 +28,7 @@
 #define UNIT 4096u /* bytes; file lengths are rounded up to multiples of this */
 #define BUDGET_MIN MIB(1)
 #define TEMP_LEN 32u /* bytes of a temporary file's name */
-/* Most callers of pst_kv_run() that read blocks themselves at the same time. */
+/* Maximum callers of pst_kv_run() that read blocks themselves at the same time. */
 #define CALLERS_MAX 16u
 
 /* The blocks that one policy manages: those of all spaces without a quota, or those of one space
@@ -116,7 +116,7 @@ struct pst_kv {
 	struct remote_server *server;              /* NULL unless the store is served */
 	bool reader, sync, bounce, ending, broken; /* broken: used may be wrong */
 	uint64_t budget, reserve, used, touch_ns, timeout_ns;
-	uint64_t max_blocks, files; /* max_blocks: most files that used may include; files: their
+	uint64_t max_blocks, files; /* max_blocks: maximum files that used may include; files: their
 				     * number now */
 	uint64_t remembered;        /* sum of all caches' remembered; at most max_blocks */
 	uint64_t quota; /* replaces the quotas of spaces on disk; 0: they keep their own */

@@ -10,9 +10,9 @@
 
 #include "serve/server.h"
 
-/* most bytes read from one connection before the next one's turn */
+/* maximum bytes read from one connection before the next one's turn */
 #define TURN_MAX MIB(4)
-/* most reads of one connection that the loop serves in one turn */
+/* maximum reads of one connection that the loop serves in one turn */
 #define NOW_MAX 64u
 #define INLINE_MAX KIB(64) /* bytes; larger reads are left to workers, which run in parallel */
 #define SEND_AT KIB(256)   /* bytes of replies after which they are sent */

@@ -46,14 +46,14 @@ struct serve_opts {
 	struct net_addr metrics;       /* address of the metrics by HTTP; len 0: none */
 	const struct net_tls_ops *tls; /* TLS of TCP connections; NULL: no encryption */
 	const struct net_keys *keys;   /* clients' keys; needed with tls */
-	unsigned clients;              /* most connections */
-	unsigned files;                /* most open files per connection */
-	unsigned requests;             /* most requests in flight per connection */
+	unsigned clients;              /* maximum connections */
+	unsigned files;                /* maximum open files per connection */
+	unsigned requests;             /* maximum requests in flight per connection */
 	enum serve_rdma rdma;
-	unsigned rdma_clients; /* most connections with a queue pair */
+	unsigned rdma_clients; /* maximum connections with a queue pair */
 	unsigned threads;      /* threads for operations that may block */
 	uint64_t memory;       /* bytes for payloads, beyond CONN_SURE per connection */
-	uint64_t rate;         /* most bytes per second per client; 0: unlimited */
+	uint64_t rate;         /* maximum bytes per second per client; 0: unlimited */
 	unsigned stall_s;      /* seconds until a client that takes no bytes is dropped */
 	unsigned drain_s;      /* seconds that requests may still take after the stop signal */
 	/* Log a line, given without a newline.  Any thread may call it. */

@@ -36,7 +36,7 @@ struct handle {
 };
 
 #define RATE_NAME_MAX 192u
-#define SCRAPES 4u /* most connections for metrics */
+#define SCRAPES 4u /* maximum connections for metrics */
 
 /* A rate-limited client, with all its connections. */
 struct rate {
@@ -54,7 +54,7 @@ struct counts {
 	uint64_t rdma_writes, rdma_reads, rdma_sends, rdma_refused, rdma_failed;
 };
 
-#define FAULTS 64u /* most clients whose failures of RDMA are remembered */
+#define FAULTS 64u /* maximum clients whose failures of RDMA are remembered */
 
 /* A client whose queue pairs have failed. */
 struct fault {

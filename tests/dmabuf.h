@@ -32,7 +32,7 @@
 #include "t.h"
 
 #define DMABUF_MAGIC 0x444d4142
-#define DMABUF_MAX 16 /* most buffers watched at a time */
+#define DMABUF_MAX 16 /* maximum buffers watched at a time */
 
 /* Watched buffers, identified by inode. */
 static struct {

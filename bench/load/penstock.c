@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-#define DEPTH 1024u /* most reads in flight per file */
+#define DEPTH 1024u /* maximum reads in flight per file */
 
 struct load {
 	struct shard *shards;

@@ -31,7 +31,7 @@ struct bench_job {
 	uint32_t store;
 	bool strict;
 	double seconds; /* seconds of a turn; it ends earlier if no bytes are left */
-	uint64_t bytes; /* most bytes of all turns and threads together; 0: no limit */
+	uint64_t bytes; /* maximum bytes of all turns and threads together; 0: no limit */
 };
 
 /* The result of one turn, or of several. */

@@ -21,7 +21,7 @@
 #define BLOCK_OBJECT MIB(8)
 #define BLOCK_MIN KIB(4)
 #define BLOCK_MAX GIB(1)
-#define MEMORY_MAX GIB(4) /* most bytes of depth times block */
+#define MEMORY_MAX GIB(4) /* maximum bytes of depth times block */
 
 const char cp_usage[] =
 	"Usage: penstock cp [OPTION...] SRC DST\n"

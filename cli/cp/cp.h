@@ -44,7 +44,7 @@ struct copy {
 
 	struct pst_device dev;
 	struct pst_mem *mem;
-	uint32_t slots; /* most blocks in flight */
+	uint32_t slots; /* maximum blocks in flight */
 	struct pst_queue *queue;
 	uint32_t *crcs;           /* CRC-32C of each block, with --verify */
 	uint32_t paths[PATHS_NR]; /* PST_PATH_* bits that requests took */

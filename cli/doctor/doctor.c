@@ -20,7 +20,7 @@
 #include "tools/common/pattern.h"
 
 #define PROBE_BYTES MIB(2)
-#define WINDOW_BYTES KIB(64) /* most bytes of a write that uses a window */
+#define WINDOW_BYTES KIB(64) /* maximum bytes of a write that uses a window */
 #define PROBE_TIMEOUT_MS 10000
 #define PIECE KIB(4) /* bytes of each piece in a request of many small pieces */
 

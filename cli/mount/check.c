@@ -14,7 +14,7 @@
 #define SHM "/dev/shm"
 #define SHM_LEAST MIB(16) /* bytes; below this, not even small buffers fit */
 #define SHM_PROBE KIB(64)
-#define NAMES_SHOWN 8u /* most names of links in one line */
+#define NAMES_SHOWN 8u /* maximum names of links in one line */
 
 /* --------------------------------------------------------------- directory */
 

@@ -17,13 +17,13 @@ struct daemon_opts {
 	bool no_exec;       /* programs on the mount cannot be executed */
 	bool kernel_cache;  /* files use the kernel's page cache */
 	uint64_t timeout_s; /* seconds for which the kernel caches names and attributes */
-	uint64_t links;     /* most links (buffers and rings) per user */
-	uint64_t rings;     /* most rings per user; rings count as links too */
-	uint64_t users;     /* most users besides root with workers at the same time */
+	uint64_t links;     /* maximum links (buffers and rings) per user */
+	uint64_t rings;     /* maximum rings per user; rings count as links too */
+	uint64_t users;     /* maximum users besides root with workers at the same time */
 	uint64_t uid;       /* owner of the files, if the source is a storage service; or
 			     * DAEMON_SELF */
 	uint64_t gid;
-	uint64_t memory; /* most bytes of shared memory per user; 0: unlimited */
+	uint64_t memory; /* maximum bytes of shared memory per user; 0: unlimited */
 };
 
 #define DAEMON_SELF UINT64_MAX /* use the server's user and group */

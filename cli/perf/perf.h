@@ -5,7 +5,7 @@
 
 #include "tools/common/util.h"
 
-#define PERF_BYTES_MAX GIB(4) /* most bytes that a client can make the server allocate */
+#define PERF_BYTES_MAX GIB(4) /* maximum bytes that a client can make the server allocate */
 #define PERF_DEPTH_MAX 256u
 #define PERF_ITERS_MAX 100000000u
 #define PERF_WAIT_NS (60 * NSEC_PER_SEC)

@@ -14,7 +14,7 @@
 #include "tools/common/util.h"
 
 #define SLOTS 4u                      /* ranges in flight */
-#define TEMP_TRIES 100u               /* most names to try for a temporary file */
+#define TEMP_TRIES 100u               /* maximum names to try for a temporary file */
 #define LOOK_NS (200 * NSEC_PER_MSEC) /* ns between checks for signals */
 
 const char sum_usage[] =

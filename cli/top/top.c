@@ -121,9 +121,9 @@ static void rest(double until)
 }
 
 /*
- * Get each mount's metrics; the first time, store them in before.  say_why: print immediately why a
- * mount does not answer.  Return the number of mounts that answer.  *ret_err is the -errno, with a
- * sentence, of the last mount that does not.
+ * Get the metrics of each mount into w->before if @first is set, else into w->now.  If @say_why is
+ * set, print at once why a mount does not answer.  Return the number of mounts that answered.  Set
+ * *ret_err to the -errno of the last mount that did not answer; pst_error_text() has its sentence.
  */
 static unsigned top_ask(struct watched *all, unsigned nr, bool first, bool say_why, int *ret_err)
 {

@@ -38,7 +38,8 @@ struct user {
 struct view {
 	double at; /* seconds on the reader's clock */
 	char dir[4 * PATH_MAX], source[4 * PATH_MAX], version[32];
-	/* uptime in seconds; most bytes of memory that a user may publish, INFINITY: unlimited */
+	/* uptime: seconds; the others: maximum bytes of memory that a user may publish, INFINITY:
+	 * unlimited */
 	double uptime, bytes_limit;
 	double ops, op_errors;
 	struct times op_times;

@@ -12,7 +12,7 @@
 
 /* Parameters of a measurement. */
 struct bucket_plan {
-	unsigned buckets; /* most buckets, at least 1 */
+	unsigned buckets; /* maximum buckets, at least 1 */
 	uint32_t ops;     /* operations per bucket; fewer if they would take too long */
 	double seconds;   /* seconds for all buckets; 0: unlimited, with all operations */
 };

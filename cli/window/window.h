@@ -10,7 +10,7 @@
 #define WIN_THREADS_MAX 64u
 #define WIN_KERNELS_MAX 16u
 #define WIN_ALL_KERNELS "all"
-#define WIN_MEMORY_MAX GIB(4) /* most bytes of device memory for one measurement */
+#define WIN_MEMORY_MAX GIB(4) /* maximum bytes of device memory for one measurement */
 
 /* The options of the command line; each subcommand accepts some of them. */
 struct win_set {

@@ -2,7 +2,7 @@
 /* Run requests through the library: one queue per job, which submits what fio commits. */
 #include "engine.h"
 
-#define DEPTH_MAX 4096 /* most requests of a queue */
+#define DEPTH_MAX 4096 /* maximum requests of a queue */
 
 struct requests {
 	struct pst_queue *queue;

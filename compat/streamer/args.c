@@ -20,7 +20,7 @@ static int no_memory(void)
 	return RUNAI_UNKNOWN;
 }
 
-/* Clear a chunk of the program's memory, because it may have contained credentials. */
+/* Clear our temporary copy of a string, because it may contain credentials. */
 static void wipe_chunk(char (*chunk)[CHUNK])
 {
 	explicit_bzero(*chunk, sizeof(*chunk));

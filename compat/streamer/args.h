@@ -10,8 +10,8 @@
 
 #include "code.h"
 
-#define STRING_MAX KIB(64)        /* most bytes of a path, pattern or credential */
-#define STRINGS_MAX (1024 * 1024) /* most strings in an array */
+#define STRING_MAX KIB(64)        /* maximum bytes of a path, pattern or credential */
+#define STRINGS_MAX (1024 * 1024) /* maximum strings in an array */
 
 /* Copy nr elements of size bytes; free the copy. */
 int copy_array(const void *from, uint64_t nr, size_t size, void *ret);

@@ -17,8 +17,8 @@
 #include "code.h"
 #include "files.h"
 
-#define RANGES_MAX (1u << 24) /* most unanswered ranges of a streamer */
-#define FILES_MAX (1u << 20)  /* most files of a request */
+#define RANGES_MAX (1u << 24) /* maximum unanswered ranges of a streamer */
+#define FILES_MAX (1u << 20)  /* maximum files of a request */
 #define PIECE MIB(4)
 
 struct streamer;

@@ -98,12 +98,12 @@ typedef enum gdr_attr {
  * A pinned buffer.  The byte at device address a is at (char *)mapping + (a - va).
  */
 typedef struct gdr_info_v2 {
-	uint64_t va;            /* device address of the mapping's first byte, as pinned */
-	uint64_t mapped_size;   /* most bytes that gdr_map() accepts: the size in whole GPU pages */
-	uint32_t page_size;     /* GPU_PAGE_SIZE */
-	uint64_t tm_cycles;     /* always 0 */
-	uint32_t cycles_per_ms; /* always 0 */
-	unsigned mapped : 1;    /* 1 if the buffer is mapped */
+	uint64_t va;                     /* device address of the mapping's first byte, as pinned */
+	uint64_t mapped_size;            /* maximum bytes of gdr_map(): whole GPU pages */
+	uint32_t page_size;              /* GPU_PAGE_SIZE */
+	uint64_t tm_cycles;              /* always 0 */
+	uint32_t cycles_per_ms;          /* always 0 */
+	unsigned mapped : 1;             /* 1 if the buffer is mapped */
 	unsigned wc_mapping : 1;         /* 1 if the mapping is write combining */
 	gdr_mapping_type_t mapping_type; /* kind of the mapping */
 } gdr_info_v2_t;

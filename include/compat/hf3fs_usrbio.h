@@ -190,7 +190,7 @@ HF3FS_API void hf3fs_iovdestroy(struct hf3fs_iov *iov);
 
 /**
  * hf3fs_ior_size() - return the bytes of shared memory that a ring needs
- * @entries: most requests in flight
+ * @entries: maximum requests in flight
  *
  * Return: bytes; 0 if @entries is not positive.
  */
@@ -200,7 +200,7 @@ HF3FS_API size_t hf3fs_ior_size(int entries);
  * hf3fs_iorcreate() - create a ring
  * @ior:               filled in on success
  * @hf3fs_mount_point: mount point of the files that the ring serves
- * @entries:           most requests in flight, at least 1
+ * @entries:           maximum requests in flight, at least 1
  * @for_read:          true: all requests read; false: all write
  * @io_depth:          0: start each request at once.  Above 0: wait for batches of exactly
  *                     @io_depth requests.  Below 0: start batches of at most -@io_depth

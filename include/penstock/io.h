@@ -25,9 +25,9 @@ struct pst_seg {
 	uint64_t count;       /* number of pieces; 0 means 1 */
 };
 
-/* Most segments of one request. */
+/* Maximum segments of one request. */
 #define PST_SEGS_MAX (1u << 20)
-/* Most pieces of one request. */
+/* Maximum pieces of one request. */
 #define PST_PIECES_MAX (1u << 24)
 
 /* Fail with -EOPNOTSUPP if the completion would have a reason (pst_done.why).  PST_WHY_MEMLOCK does
@@ -144,7 +144,7 @@ struct pst_call_opts {
 	void *stream;         /* a stream of the device that has all of the memory, or NULL */
 };
 
-/* Most ranges of one call. */
+/* Maximum ranges of one call. */
 #define PST_VECS_MAX (1u << 20)
 
 /**

@@ -135,7 +135,7 @@ PST_API int pst_peer_info(struct pst_peer *peer, struct pst_peer_info *ret);
  * whole allocation, so use this only if the peer may access all of it. */
 #define PST_SHARE_GRANT (1u << 0)
 
-/* Most bytes of a packed key. */
+/* Maximum bytes of a packed key. */
 #define PST_KEY_MAX 256u
 
 /**

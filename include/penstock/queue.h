@@ -22,7 +22,7 @@ extern "C" {
 
 struct pst_queue_opts {
 	size_t sz;           /* sizeof(struct pst_queue_opts) */
-	uint32_t depth;      /* most requests in flight, 1 to 4096; 0 means 128 */
+	uint32_t depth;      /* maximum requests in flight, 1 to 4096; 0 means 128 */
 	uint32_t backend;    /* PST_BACKEND_*, for file operations */
 	uint32_t timeout_ms; /* time limit of requests without a deadline, ms; 0: 300,000 */
 	uint32_t flags;      /* PST_QUEUE_* */

@@ -25,7 +25,7 @@ struct handle_slot;
 
 /* A static table, never freed, so that lookups are always safe. */
 struct handle_table {
-	uint32_t max;          /* most handles at a time, a multiple of HANDLE_CHUNK */
+	uint32_t max;          /* maximum handles at a time, a multiple of HANDLE_CHUNK */
 	_Atomic uint64_t free; /* index + 1 of the first free slot in the lower half, a count of
 			        * changes in the upper half */
 	atomic_uint growing;   /* threads that are adding a chunk whose slots are not on the free

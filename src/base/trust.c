@@ -10,7 +10,7 @@
 
 #include "base/err.h"
 
-#define LINKS_MAX 40       /* most symbolic links in a path: the kernel's limit */
+#define LINKS_MAX 40       /* maximum symbolic links in a path: the kernel's limit */
 #define UID_UNKNOWN 65534u /* the uid that a user namespace shows for unknown users */
 
 struct walk {

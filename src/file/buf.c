@@ -9,7 +9,7 @@ static struct index_table index_table = {
 	.bits = bits,
 };
 
-#define NR_MAX UINT64_C(4096) /* most table entries of one buffer: half of the table */
+#define NR_MAX UINT64_C(4096) /* maximum table entries of one buffer: half of the table */
 
 int io_buf_new(void *base, uint64_t len, struct io_buf **ret)
 {

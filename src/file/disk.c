@@ -15,7 +15,7 @@
 #include "file/disk.h"
 
 #define KNOWN 64u /* devices in the cache */
-#define LAYERS 8u /* most layers of volumes above a disk */
+#define LAYERS 8u /* maximum layers of volumes above a disk */
 #define PATH_LEN 512u
 
 static struct {

@@ -19,7 +19,7 @@
 #include "base/base.h"
 
 #define FILE_PROVIDERS_MAX 12u
-#define FILE_SCHEME_MAX 16u /* most characters of a scheme */
+#define FILE_SCHEME_MAX 16u /* maximum characters of a scheme */
 #define FILE_PLACE_MAX 48u
 
 /* Properties that core may count on. */

@@ -12,11 +12,11 @@
 
 #include "file/file.h"
 
-/* Most files that an I/O context registers; further files work unregistered. */
+/* Maximum files that an I/O context registers; further files work unregistered. */
 #define IO_NR_FILES 4096
-#define IO_NR_BUFS 8192   /* most pieces of host memory that an I/O context registers */
+#define IO_NR_BUFS 8192   /* maximum pieces of host memory that an I/O context registers */
 #define IO_BUF_MAX MIB(8) /* bytes per piece; pinning a piece of small pages takes 0.3 ms */
-#define IO_LEN_MAX GIB(1) /* most bytes of one operation; the kernel's limit is 2 GiB - 4 KiB */
+#define IO_LEN_MAX GIB(1) /* maximum bytes of one operation; the kernel's limit is 2 GiB - 4 KiB */
 #define IO_NO_IDX UINT32_MAX
 
 /*
@@ -123,7 +123,7 @@ struct io_backend;
 /* The first member of each back end's own context struct. */
 struct io_ctx {
 	const struct io_backend *ops;
-	unsigned depth;  /* most operations queued and in flight */
+	unsigned depth;  /* maximum operations queued and in flight */
 	unsigned nr_ops; /* queued or in flight now */
 	int ring_err;    /* positive errno of io_uring that made threads replace it; 0: none */
 };

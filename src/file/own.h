@@ -18,7 +18,7 @@
 #include "file/file.h"
 #include "file/io.h"
 
-#define OWN_FILES 8u /* most descriptors per thread */
+#define OWN_FILES 8u /* maximum descriptors per thread */
 
 struct own_files {
 	struct ctx_tables tables;

@@ -17,17 +17,17 @@
  *     put on a list of the I/O context, which reap() handles like completions.  A flush with a
  *     single NOWAIT read also bypasses the ring: one preadv2(2) costs less than a ring
  *     operation.  With several reads, a shared io_uring_enter(2) costs less.
- *   - O_DIRECT operations do not wait for the end of a batch.  An idle device gets the first at
- *     once, and then the next group when the group is as large as what the device has: eight
- *     operations take four system calls, 128 take nine.  While the device is busy, only
- *     flush() makes system calls.
+ *   - O_DIRECT operations do not wait for the end of a batch.  The first operation for an idle
+ *     device is submitted at once.  Later ones are submitted when as many wait as are in flight:
+ *     8 operations take 4 system calls, 128 take 8.  While the device is busy, only flush() makes
+ *     system calls.
  *   - If a sandbox starts after the ring was created, threads take over, provided the user let
- *     the library choose (uring_or_threads).  Operations that the kernel has taken complete
- *     through the ring, which is memory and needs no system call; all others move to the
- *     threads.  So no operation runs twice.
+ *     the library choose (uring_or_threads).  Operations that were submitted already complete
+ *     through the ring: its completion queue is shared memory and needs no system call.  All
+ *     other operations move to the threads.  So no operation runs twice.
  *   - The kernel's io-wq serializes buffered writes of all files whose inodes share one of 64
- *     hash values.  So a write that hangs may block the writes to one file in 64, until its
- *     deadline or theirs.
+ *     hash values.  So a write that hangs may block the writes to one file in 64, until the
+ *     deadline of the hanging or of the blocked write.
  */
 #include <string.h>
 #include <sys/uio.h>

@@ -12,7 +12,7 @@
 #include "mem/accel_pci.h"
 #include "mem/mem.h"
 
-#define SHOWN_MAX 6u /* most names in a list */
+#define SHOWN_MAX 6u /* maximum names in a list */
 
 void accel_say(struct pst_check *c, const char *name, uint32_t state, int err, const char *fmt, ...)
 {

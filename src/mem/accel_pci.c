@@ -17,8 +17,8 @@
 #include "base/err.h"
 #include "base/sysfs.h"
 
-#define ENDS_MAX 64u   /* most devices that are examined */
-#define HOPS_MAX 16u   /* most bridges and devices of a route, from the host bridge down */
+#define ENDS_MAX 64u   /* maximum devices that are examined */
+#define HOPS_MAX 16u   /* maximum bridges and devices of a route, from the host bridge down */
 #define ADDRESS_MAX 16 /* bytes of an address; room for "10000:00:00.0" and more */
 
 /* A device and its route. */

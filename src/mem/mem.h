@@ -56,7 +56,7 @@ enum mem_dir {
 };
 
 #define MEM_SGL_BYTES KIB(16) /* bytes of room for a list of copies */
-#define MEM_SGLS 16u          /* most lists in a batch */
+#define MEM_SGLS 16u          /* maximum lists in a batch */
 
 /*
  * A list of copies (scatter-gather list) of one allocation, in pinned memory.  The device reads the
@@ -102,7 +102,7 @@ struct mem_range {
 	uint64_t len; /* bytes, at least 1 */
 };
 
-#define MEM_RANGES 1024u /* most ranges of one sums_start() */
+#define MEM_RANGES 1024u /* maximum ranges of one sums_start() */
 
 /*
  * Checksums of device memory that the device computes.  Used by one thread at a time.  First member

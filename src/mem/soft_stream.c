@@ -24,10 +24,10 @@
 #include "base/uaccess.h"
 #include "mem/soft.h"
 
-#define BATCHES_MAX 64u    /* most batches in flight in a stream; power of two */
+#define BATCHES_MAX 64u    /* maximum batches in flight in a stream; power of two */
 #define RESULTS_KEPT 1024u /* last tickets whose result is kept for poll(); power of two */
 #define PIECES_FIRST 256u  /* initial room for pieces; power of two */
-#define PIECES_MAX 65536u  /* most pieces of one batch */
+#define PIECES_MAX 65536u  /* maximum pieces of one batch */
 #define SPIN_NS 20000u     /* ns that the thread spins for work before it sleeps */
 
 /* One copy, with its addresses checked and resolved. */

@@ -11,7 +11,7 @@
 #define NET_KEY_NAME_MAX 127u /* bytes; the limit of GnuTLS and OpenSSL */
 #define NET_KEY_MIN 16u       /* bytes of a key; shorter ones can be guessed */
 #define NET_KEY_MAX 64u
-#define NET_KEYS_MAX 1024u /* most keys in a file */
+#define NET_KEYS_MAX 1024u /* maximum keys in a file */
 
 struct net_key {
 	char name[NET_KEY_NAME_MAX + 1];

@@ -17,7 +17,7 @@
 #include "net/keys.h"
 
 #define NET_TLS_RECORD KIB(16)                   /* bytes of plaintext in a record */
-#define NET_TLS_RECORD_MAX KIB(17)               /* most bytes of an encrypted record */
+#define NET_TLS_RECORD_MAX KIB(17)               /* maximum bytes of an encrypted record */
 #define NET_TLS_OUT_MAX (8 * NET_TLS_RECORD_MAX) /* bytes; a session's buffer of encrypted output */
 #define NET_TLS_IN_MAX KIB(64) /* bytes received but not yet decrypted, per session */
 

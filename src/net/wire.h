@@ -12,10 +12,10 @@
 
 #define WIRE_VERSION 1u
 #define WIRE_HEAD 48u        /* bytes; header of a request or reply */
-#define WIRE_DATA_MAX MIB(1) /* most payload bytes: of a read, a write, or part of a list */
+#define WIRE_DATA_MAX MIB(1) /* maximum payload bytes: of a read, a write, or part of a list */
 #define WIRE_NAME_MAX 4095u  /* bytes of a name, without NUL */
 #define WIRE_HELLO_LEN 64u   /* payload bytes of this version's hello */
-#define WIRE_HELLO_MAX 4096u /* most payload bytes of any version's hello */
+#define WIRE_HELLO_MAX 4096u /* maximum payload bytes of any version's hello */
 #define WIRE_ATTR_LEN 64u
 #define WIRE_ENTRY_LEN 16u /* bytes of a list entry, without its name */
 
@@ -41,7 +41,7 @@ enum wire_op {
 /* Feature bits in a hello and a welcome. */
 #define WIRE_FEATURE_RDMA (UINT64_C(1) << 0)
 
-/* Most bytes that one RDMA operation of the server moves. */
+/* Maximum bytes that one RDMA operation of the server moves. */
 #define WIRE_RDMA_CHUNK KIB(256)
 #define WIRE_RDMA_BLOB_LEN 64u /* bytes; description of a queue pair, net/verbs/blob.h */
 #define WIRE_RDMA_KEY_LEN 16u  /* payload bytes of WIRE_READ_RDMA and WIRE_WRITE_RDMA */
@@ -98,7 +98,7 @@ struct wire_welcome {
 	uint32_t version;
 	uint32_t data_max;
 	uint64_t features;     /* WIRE_FEATURE_* that both support */
-	uint32_t requests_max; /* most requests in flight on a connection */
+	uint32_t requests_max; /* maximum requests in flight on a connection */
 	uint32_t files_max;
 	uint32_t flags; /* WIRE_SERVER_* */
 };

@@ -6,7 +6,8 @@
 #include "file/op.h"
 #include "peer/peer.h"
 
-#define PEER_COPY_MAX MIB(4) /* Most bytes that one turn copies before it looks for other work. */
+/* Maximum bytes that one turn copies before it looks for other work. */
+#define PEER_COPY_MAX MIB(4)
 
 /* Copy at most *budget bytes of an operation.  Return true if it is finished, with op->res set.
  * Defined in memory.c. */

@@ -14,13 +14,13 @@
 
 #define PEER_VERSION 1u
 #define PEER_HEAD 48u          /* bytes; header of a message */
-#define PEER_DATA_MAX KIB(128) /* most bytes of memory in one message */
+#define PEER_DATA_MAX KIB(128) /* maximum bytes of memory in one message */
 #define PEER_HELLO_LEN 64u
-#define PEER_HELLO_MAX 256u /* most payload bytes of any version's hello */
+#define PEER_HELLO_MAX 256u /* maximum payload bytes of any version's hello */
 #define PEER_GRANT_LEN 128u
 #define PEER_KEY_LEN 64u      /* bytes; a key of this version */
-#define PEER_REQUESTS_MAX 64u /* most requests of one side without a reply */
-#define PEER_MESSAGES_MAX 64u /* most messages of one side that were sent but not received */
+#define PEER_REQUESTS_MAX 64u /* maximum requests of one side without a reply */
+#define PEER_MESSAGES_MAX 64u /* maximum messages of one side that were sent but not received */
 
 enum peer_type {
 	PEER_HELLO = 1,

@@ -33,7 +33,7 @@
  * has room for one of each kind. */
 #define PEER_TX_MAX (2 * (PEER_HEAD + PEER_DATA_MAX) + PEER_HEAD + PST_MESSAGE_INLINE)
 #define PEER_RX_MAX (PEER_DATA_MAX + KIB(64))
-#define PEER_FDS_MAX 8u /* most descriptors that were received but not used yet */
+#define PEER_FDS_MAX 8u /* maximum descriptors that were received but not used yet */
 /* RDMA at this side goes through bounce slots.  Few requests fill a network.  And if a request is
  * cancelled, the NIC keeps only its slot, and the program gets its memory back. */
 #define PEER_SLOTS 16u

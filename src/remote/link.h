@@ -19,8 +19,8 @@
 #include "remote/attend.h"
 #include "remote/remote.h"
 
-#define LINK_PIECES 1024u   /* most requests in flight of an I/O context */
-#define LINK_SENT 128u      /* most of one link: a hanging server leaves some to other links */
+#define LINK_PIECES 1024u   /* maximum requests in flight of an I/O context */
+#define LINK_SENT 128u      /* maximum of one link: a hanging server leaves some to other links */
 #define LINK_BATCH 64u      /* payloads copied in one system call */
 #define LINK_IN_MAX KIB(64) /* bytes of a link's receive buffer */
 #define LINK_TRIES 3u       /* attempts after a wrong checksum or a refused handshake */
@@ -127,7 +127,7 @@ struct link {
 	unsigned nr_sent; /* pieces being sent or waiting for their reply */
 	unsigned max_sent;
 	unsigned nr_long;       /* pieces with more than LINK_LONG bytes to receive */
-	uint32_t data_max;      /* most bytes of a piece */
+	uint32_t data_max;      /* maximum bytes of a piece */
 	uint64_t features;      /* WIRE_FEATURE_* */
 	struct reach *reach;    /* RDMA state of the server; NULL: no file uses RDMA */
 	struct link_rdma *rdma; /* RDMA state of this connection, or NULL */

@@ -24,8 +24,8 @@
 #include "remote/remote.h"
 
 #define PAUSE_NS (5 * NSEC_PER_SEC) /* pause after the first failure */
-#define PAUSE_DOUBLES 7u            /* most doublings of the pause: up to 640 s */
-#define REMEMBERED_MAX 64u          /* most servers without an open file */
+#define PAUSE_DOUBLES 7u            /* maximum doublings of the pause: up to 640 s */
+#define REMEMBERED_MAX 64u          /* maximum servers without an open file */
 
 struct reach {
 	struct list link;

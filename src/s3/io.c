@@ -12,7 +12,7 @@
 #include "s3/io.h"
 #include "s3/read.h"
 
-#define TASK_CALLS 16u /* most ranges of an operation in flight */
+#define TASK_CALLS 16u /* maximum ranges of an operation in flight */
 
 struct s3_ctx {
 	struct io_ctx base; /* must be the first member */

@@ -23,7 +23,7 @@
 #include "s3/http.h"
 
 #define HEAD_MAX KIB(16)
-#define WAKE_BYTES KIB(256) /* bytes of a body for each wake-up and system call */
+#define WAKE_BYTES KIB(256) /* largest SO_RCVLOWAT, so that recv(2) gets many bytes at once */
 #define TURN_BYTES MIB(2)   /* bytes received from a connection before others get a turn */
 #define TURN_READS 16u      /* calls of recv(2) before others get a turn */
 

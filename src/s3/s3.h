@@ -41,7 +41,7 @@
 #define PART_LEN MIB(16)       /* bytes of one part of a multi-part upload */
 #define PARTS_MAX 8u           /* buffers of PART_LEN per file */
 #define MARK_LEN 32u           /* hexadecimal digits that identify an upload */
-#define PART_NR_MAX 10000u     /* most parts of an upload; S3's limit */
+#define PART_NR_MAX 10000u     /* maximum parts of an upload; S3's limit */
 #define TEXT_MAX MIB(2)        /* bytes of a text answer, such as a page of a listing */
 #define ERROR_TEXT_MAX KIB(64) /* bytes of the text of an error */
 #define KEY_MAX 1024u          /* bytes, S3's own limit */

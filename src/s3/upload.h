@@ -9,7 +9,7 @@
 #include "file/op.h"
 #include "s3/http.h"
 
-#define SPANS_MAX 64u /* most separate ranges that writes filled in one part */
+#define SPANS_MAX 64u /* maximum separate ranges that writes filled in one part */
 
 struct span {
 	uint64_t from, to;

@@ -40,7 +40,7 @@ bool copy_supported(const struct copy_kernel *k);
  * not support it. */
 int copy_find(const char *name, const struct copy_kernel **ret);
 
-/* Most bytes of a small copy.  Small and large copies have separate kernels. */
+/* Maximum bytes of a small copy.  Small and large copies have separate kernels. */
 #define COPY_SMALL 256u
 
 struct copy_choice {

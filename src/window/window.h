@@ -61,7 +61,7 @@ struct window {
 	void *map; /* for window_map() */
 	uint64_t map_len;
 
-	/* Most bytes for which the CPU is faster than a copy by the device, measured by
+	/* Maximum bytes for which the CPU is faster than a copy by the device, measured by
 	 * window_cost(). */
 	uint64_t store_max, load_max;
 

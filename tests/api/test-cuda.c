@@ -68,7 +68,7 @@ static void there_and_back(void)
 	pst_mem_free(b);
 }
 
-/* Read thousands of pieces in reverse order by one request, with a checksum. */
+/* Read 1,500 pieces, which are in reverse order in memory, by one request with a checksum. */
 static void block_table(void)
 {
 	enum { NR = 1500, LEN = 4000 };

@@ -169,8 +169,9 @@ static void copies_come_first(void)
 	end();
 }
 
-/* Return true if the disk is read while the device still copies cached bytes.  Also return false if
- * the test was so slow that the engine would no longer count the copies. */
+/* Return true if the engine reads the disk while the device still copies cached bytes.  Return
+ * false if the read did not begin, or began so late that the engine may have ceased to count the
+ * copies. */
 static bool read_meanwhile(void)
 {
 	struct pst_file *f = open_on(1, NULL);

@@ -107,7 +107,7 @@ static struct pst_mem *alone(uint64_t len, unsigned long *ret_addr)
 	return m;
 }
 
-/* The size is rounded up beyond the end of the allocation. */
+/* Pin a size that the caller rounded up, so that the range ends beyond the allocation. */
 static void end_past_the_allocation(void)
 {
 	static const size_t sizes[] = { 1, 4096, PAGE - 1, PAGE + 1, 100000, 5 * PAGE - 77 };

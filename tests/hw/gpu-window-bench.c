@@ -289,8 +289,8 @@ static void one_kernel(const char *kernel, enum way how, const char **sep)
 }
 
 /*
- * Measure each kernel in the directions that it copies itself.  Skip kernels that the mapping
- * does not support.
+ * Measure each copy kernel for stores and for loads, but only in a direction for which the window
+ * really uses this kernel.  Skip kernels that the mapping does not support.
  */
 static void kernels(struct pst_mem *m)
 {

@@ -9,7 +9,7 @@
 
 #define FILE_SIZE RIG_MIB(256)
 #define WAIT_S 60     /* s; limit for one completion */
-#define SAMPLES 50000 /* most latencies kept */
+#define SAMPLES 50000 /* maximum latencies kept */
 
 static int number; /* number of the device */
 static bool soft;

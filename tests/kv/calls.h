@@ -13,7 +13,7 @@ extern int (*calls_hook)(const char *call); /* NULL: no hook */
 
 /* Bytes of each file that non-blocking reads find in memory; 0 at first. */
 extern atomic_ullong calls_warm;
-/* Most bytes of one non-blocking read; 0: no limit. */
+/* Maximum bytes of one non-blocking read; 0: no limit. */
 extern atomic_ullong calls_most;
 
 #endif

@@ -358,7 +358,8 @@ def a_sync_fails_after_a_restart():
         gives(errno.EIO, os.fsync, fd)
         gives(errno.EIO, os.fsync, fd)
         os.close(fd)
-        # Bytes that were synced before the restart, or written after it, can be synced.
+        # fsync() succeeds: all earlier bytes were synced before the restart.  So it does for bytes
+        # that are written after it.
         fd = os.open(f"{m.dir}/g", os.O_RDWR | os.O_CREAT, 0o644)
         os.write(fd, b"1")
         os.fsync(fd)

@@ -13,14 +13,14 @@
 #include <time.h>
 
 #define TREE_NAMES 24u
-#define TREE_NODES 160u        /* most nodes, including open files without a name */
-#define TREE_DIRS 12u          /* most directories: the longest path stays below PATH_MAX */
+#define TREE_NODES 160u        /* maximum nodes, including open files without a name */
+#define TREE_DIRS 12u          /* maximum directories: the longest path stays below PATH_MAX */
 #define TREE_FILE (256u << 10) /* bytes of the longest file */
 #define TREE_TARGET 600u       /* bytes for the longest target of a symbolic link */
 #define TREE_XATTRS 4u
 #define TREE_VALUE 300u /* bytes of the longest value; all values fit into one block of ext4 */
 #define TREE_PATH 4096u
-#define TREE_LINKS 40u /* most links that a walk follows: the kernel's MAXSYMLINKS */
+#define TREE_LINKS 40u /* maximum links that a walk follows: the kernel's MAXSYMLINKS */
 
 /* Extra errno of tree_walk(): the path leads out of the tree. */
 #define TREE_OUTSIDE 4095

@@ -40,7 +40,7 @@ struct bank {
 enum slot_state {
 	SLOT_FREE,
 	SLOT_FLYING, /* prepared, not completed */
-	SLOT_BUSY,   /* completed, memory not quiet */
+	SLOT_BUSY,   /* completed, but the device or the kernel may still access the memory */
 };
 
 struct slot {

@@ -17,7 +17,7 @@
 #define UNGENERATION 219u /* 83 * 219 = 1 modulo 256 */
 #define CLAIMS 512
 #define PAGE_LEN 4096u
-#define FOREIGN_MAX (128u << 10) /* most bytes of one read or write by the neighbour */
+#define FOREIGN_MAX (128u << 10) /* maximum bytes of one read or write by the neighbour */
 
 struct claim {
 	uint64_t off, len;

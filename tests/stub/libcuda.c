@@ -513,7 +513,8 @@ static bool context_lives(cu_ctx ctx)
 	return found;
 }
 
-/* Fail on demand only by name: cleanup code needs this call to enter its context. */
+/* Inject a failure only if the test names this call, not for "*": cleanup code needs this call to
+ * enter its context. */
 cu_result cuCtxPushCurrent_v2(cu_ctx ctx)
 {
 	ENTER(BY_NAME);

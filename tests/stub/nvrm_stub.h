@@ -30,7 +30,7 @@ extern struct stub_nvrm {
 	unsigned gpu_closed;      /* bit i: open() of GPU i's file fails with ENOENT */
 	uint32_t refuse, status;  /* the escape, control or class @refuse gets @status */
 	uint32_t partition;       /* partition of the imported object */
-	uint16_t max_objects;     /* most objects of an export descriptor */
+	uint16_t max_objects;     /* maximum objects of an export descriptor */
 	unsigned objects;         /* objects in an export descriptor */
 	uint8_t type;             /* type of the imported object */
 	bool read_only;           /* all memory is read-only */

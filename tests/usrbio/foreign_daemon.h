@@ -36,7 +36,7 @@
 struct options {
 	const char *name;   /* name of the mount */
 	uint64_t chunk;     /* bytes of a file that exist together or are a hole together */
-	uint64_t max_iovs;  /* most links */
+	uint64_t max_iovs;  /* maximum links */
 	uint64_t slow_ms;   /* shortest duration of a request */
 	uint64_t die_after; /* requests until the process ends; 0: never */
 	bool readonly;      /* no writes through rings */

@@ -15,11 +15,11 @@
 #include "foreign_daemon.h"
 
 #define NR_WORKERS 4
-#define MAX_BATCHES_PER_RING 32 /* most batches of a ring per round */
+#define MAX_BATCHES_PER_RING 32 /* maximum batches of a ring per round */
 
 struct executor {
 	enum prio prio;
-	unsigned limit; /* most batches in the queue */
+	unsigned limit; /* maximum batches in the queue */
 	sem_t *posted;
 	char name[80];   /* name of the semaphore */
 	char target[96]; /* path of the semaphore, for links */

@@ -114,7 +114,7 @@ static void mappings_see_ring_writes(void)
 	end();
 }
 
-/* A ring reads what calls have written, and the contents of a mapping after msync(). */
+/* A ring reads bytes that pwrite() wrote, and bytes of a mapping after msync(). */
 static void rings_see_writes(void)
 {
 	static uint8_t buf[4 * PAGE];

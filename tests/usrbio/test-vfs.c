@@ -402,7 +402,8 @@ static void the_owner_sees_who_opens_its_directory(void)
 	T_CHECK(fd >= 0 && copy >= 0);
 	T_EQ(notes().who.tid, syscall(SYS_gettid));
 	(void)close(fd);
-	/* The kernel reports closes in order: so far only the other file's has arrived. */
+	/* Open and close the directory once more.  The kernel reports closes in order: if only this
+	 * close was reported, fd's was not, because copy still keeps it open. */
 	other = open(at(mnt, "v/links"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	T_CHECK(other >= 0);
 	(void)close(other);

@@ -400,7 +400,8 @@ static void on_bus(int sig, siginfo_t *info, void *ctx)
 	siglongjmp(elsewhere, 1);
 }
 
-/* Map a ring in a file that can be truncated; only its markers are in the first page. */
+/* Map a ring in a file that can be truncated.  The ring's four markers are in the first page, all
+ * else is after that page. */
 static int shm_map(struct client *c)
 {
 	int fd = memfd_create("ring", MFD_CLOEXEC);

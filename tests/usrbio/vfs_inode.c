@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Backing files that the kernel knows, and those that clients have open. */
+/* Two tables: the inodes that the kernel has looked up, and the files that clients have open. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

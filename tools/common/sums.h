@@ -13,8 +13,8 @@
 #include "tools/common/safetensors.h"
 
 #define SUMS_SUFFIX ".crc32c"
-#define SUMS_RANGE_MAX (16u << 20) /* most bytes of a range */
-/* Most bytes of the text; 160,000 tensors of 16 MiB take 8 MB. */
+#define SUMS_RANGE_MAX (16u << 20) /* maximum bytes of a range */
+/* Maximum bytes of the text; 160,000 tensors of 16 MiB take 8 MB. */
 #define SUMS_TEXT_MAX (64u << 20)
 
 struct sum {

@@ -24,9 +24,9 @@ struct broker;
 /* Limits.  users: the maximum number of users with workers at the same time, not counting root. */
 struct broker_quota {
 	unsigned users;
-	unsigned links; /* most buffers and rings of a user */
+	unsigned links; /* maximum buffers and rings of a user */
 	unsigned rings;
-	uint64_t bytes; /* most bytes of a user's shared memory; 0: no limit */
+	uint64_t bytes; /* maximum bytes of a user's shared memory; 0: no limit */
 };
 
 /* A user's metrics. */

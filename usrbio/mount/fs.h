@@ -39,7 +39,8 @@ struct fs_opts {
 	struct broker_quota quota;
 };
 
-/* Most concurrent calls that remove trees, or move by ioctl(2): of all users, and of one user. */
+/* Maximum concurrent calls that remove trees, or move by ioctl(2): of all users, and of one
+ * user. */
 #define MOUNT_REMOVERS 64
 #define MOUNT_REMOVERS_USER 8
 

@@ -16,7 +16,7 @@
 #include "usrbio/proto/place.h"
 
 #define BACKLOG 64
-#define SWEEP_MAX 1000u /* most names of dead servers to check */
+#define SWEEP_MAX 1000u /* maximum names of dead servers to check */
 #define LOCK_TRIES 200
 #define LOCK_PAUSE_US 10000
 

@@ -20,10 +20,10 @@
 #define LOOP_FILES 512u
 #define LOOP_THREADS 768u
 
-/* Most users whose requests wait for leases.  Requests of further users fail with EBUSY. */
+/* Maximum users whose requests wait for leases.  Requests of further users fail with EBUSY. */
 #define LOOP_LEASES 256u
 
-/* Most bytes of one user's waiting requests.  Further requests fail with EBUSY. */
+/* Maximum bytes of one user's waiting requests.  Further requests fail with EBUSY. */
 #define LOOP_USER_BYTES MIB(256)
 
 /* Answer one request on the calling thread. */

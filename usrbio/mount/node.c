@@ -10,7 +10,7 @@
 #include "usrbio/mount/caller.h"
 
 #define BUCKETS_MIN 1024u
-#define MAKE_ROOM 64u /* most nodes to check for closing if too many are open */
+#define MAKE_ROOM 64u /* maximum nodes to check for closing if too many are open */
 #define INO_BITS 56   /* bits of the source's inode number; higher bits: file system */
 
 static size_t node_bucket(const struct nodes *ns, dev_t dev, ino_t ino)

@@ -70,7 +70,7 @@ struct node_mount {
 	int fd;
 };
 
-#define NODE_UNUSED 1024u /* most descriptors on the list to be closed */
+#define NODE_UNUSED 1024u /* maximum descriptors on the list to be closed */
 
 /* Called before the node's descriptor is closed: ends passthrough. */
 typedef void (*node_drop)(void *arg, struct node *n);

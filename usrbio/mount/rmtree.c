@@ -12,7 +12,7 @@
 #include "usrbio/mount/fds.h"
 #include "usrbio/proto/plain.h"
 
-#define DEPTH_MAX 2048u /* most nested directories; each open level uses a descriptor */
+#define DEPTH_MAX 2048u /* maximum nested directories; each open level uses a descriptor */
 
 /* A removal of a tree. */
 struct removal {

@@ -13,7 +13,7 @@
 /* time from a request's start in which broken connections are replaced */
 #define RETRY_NS (10 * NSEC_PER_SEC)
 #define PAUSE_NS (50 * NSEC_PER_MSEC)
-#define USER_LINES (SERVICE_LINES / 2) /* most lines that one user may use at a time */
+#define USER_LINES (SERVICE_LINES / 2) /* maximum lines that one user may use at a time */
 
 /* Wait for a change; return false at the deadline.  The caller holds the lock. */
 static bool await_change(struct service *s, uint64_t until)

@@ -33,7 +33,7 @@
 #include "usrbio/mount/source.h"
 
 #define SERVICE_LINES 8u
-#define SERVICE_CLOSES 256u /* most handles of a line that wait to be closed */
+#define SERVICE_CLOSES 256u /* maximum handles of a line that wait to be closed */
 
 /* A connection. */
 struct service_line {

@@ -9,7 +9,7 @@
 #include "usrbio/mount/service.h"
 
 #define PAGE KIB(64)      /* bytes of entries per request */
-#define LIST_MAX 1000000u /* most entries of a directory */
+#define LIST_MAX 1000000u /* maximum entries of a directory */
 #define NUMBER_MASK (UINT64_MAX >> 8)
 
 static bool service_owns(const char *name)

@@ -9,7 +9,7 @@
 #include "usrbio/server/executor.h"
 
 #define TRUST_MAX 16u
-#define HELP_PASSES 4u /* most passes of a client in one call */
+#define HELP_PASSES 4u /* maximum passes of a client in one call */
 #define SERVE_PASSES 4u
 #define TRY_NS 10000u /* longest time that a client tries to take the lock, ns */
 

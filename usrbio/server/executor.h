@@ -36,11 +36,11 @@
 #include "usrbio/server/server.h"
 
 #define EXECUTORS_MAX 64u
-#define CTX_DEPTH 256u                /* most requests in flight per executor */
+#define CTX_DEPTH 256u                /* maximum requests in flight per executor */
 #define EXECUTOR_RESERVE 8u           /* requests reserved for each of the two lower priorities */
-#define QUANTUM 32u                   /* most entries taken from a ring per turn */
+#define QUANTUM 32u                   /* maximum entries taken from a ring per turn */
 #define QUANTUM_FEW 4u                /* QUANTUM while rings of a higher priority are busy */
-#define QUANTUM_BYTES MIB(4)          /* most bytes of requests started per turn */
+#define QUANTUM_BYTES MIB(4)          /* maximum bytes of requests started per turn */
 #define RETRY_NS (10 * NSEC_PER_MSEC) /* retry interval if no event will wake the thread */
 
 #define NO_ITEM UINT32_MAX

@@ -10,7 +10,7 @@
 #include "base/thread.h"
 
 #define AGAIN_NS NSEC_PER_SEC /* time until a failed import is retried */
-#define DEVICES_MAX 64u       /* most devices of a kind that are tried */
+#define DEVICES_MAX 64u       /* maximum devices of a kind that are tried */
 #define LOOK_NS NSEC_PER_MSEC /* interval for checking whether requests have ended, ns */
 
 struct import {

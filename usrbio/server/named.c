@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define AGAIN_NS NSEC_PER_SEC /* time until a failed open is retried */
-#define THREADS_MAX 16u       /* most threads that open files at once */
+#define THREADS_MAX 16u       /* maximum threads that open files at once */
 
 struct named {
 	pthread_mutex_t lock;

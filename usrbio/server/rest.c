@@ -21,7 +21,7 @@
 
 /* First short sleep, ns.  Each further one is twice as long. */
 #define PAUSE_NS (200 * UINT64_C(1000))
-#define PAUSE_DOUBLINGS 3u /* most doublings of the short sleep */
+#define PAUSE_DOUBLINGS 3u /* maximum doublings of the short sleep */
 #define TRUST_SLEEP 8u     /* least trust for short sleeps */
 #define TRUST_LOST 4u      /* trust lost after a short sleep that delayed entries */
 

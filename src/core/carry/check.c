@@ -14,7 +14,7 @@
 #include "core/sched/wake.h"
 
 #define COPY_BYTES MIB(1) /* bytes copied to the host at a time, for memory without checksums */
-#define COPY_PIECES 16u   /* most copies to the host before the worker does other work */
+#define COPY_PIECES 16u   /* maximum copies to the host before the worker does other work */
 
 /* The state of a worker that computes the checksums of one request after another. */
 struct check {

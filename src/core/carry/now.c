@@ -22,7 +22,7 @@
 #include "window/copy.h"
 
 #define MANY 4u       /* from this many reads on, the I/O context is cheaper than system calls */
-#define BATCH 32u     /* most operations in the I/O context at a time */
+#define BATCH 32u     /* maximum operations in the I/O context at a time */
 #define LATE_NS 50000 /* ns to wait for an operation that has not ended */
 
 /* Return true if the read may be tried.  Injected faults (fault_active) must only hit requests. */

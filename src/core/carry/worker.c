@@ -22,7 +22,7 @@
 #include "core/stream/order.h"
 #include "core/ways/path.h"
 
-#define SPIN_MAX MIB(1) /* most bytes of a copy for which spinning pays */
+#define SPIN_MAX MIB(1) /* maximum bytes of a copy for which spinning pays */
 /* ns to spin, counted from the start of a copy; longer than a short copy takes. */
 #define SPIN_NS 60000u
 #define SPIN_COLD KIB(256) /* replaces SPIN_MAX for bytes that are in no CPU's cache */

@@ -9,7 +9,7 @@
 
 #include "base/base.h"
 
-#define PIECES_MAX (UINT64_C(1) << 24) /* most pieces of one request */
+#define PIECES_MAX (UINT64_C(1) << 24) /* maximum pieces of one request */
 
 /* Bytes of a request that are contiguous in the file and in memory. */
 struct piece {

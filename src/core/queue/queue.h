@@ -29,7 +29,7 @@
 #define QUEUE_DEPTH_MAX 4096u
 #define TIMEOUT_DEFAULT_MS 300000u
 #define CANCEL_GRACE_NS (100 * NSEC_PER_MSEC) /* longest wait of pst_queue_cancel() */
-/* Most bytes that one pst_queue_submit() copies from the page cache. */
+/* Maximum bytes that one pst_queue_submit() copies from the page cache. */
 #define SUBMIT_COPY_MAX MIB(1)
 /* Longest sleep, in ns, of a queue some of whose progress causes no event. */
 #define PAUSE_NS NSEC_PER_MSEC

@@ -13,7 +13,7 @@
 
 #define REQ_SUMS (PST_IO_CRC32C | PST_IO_VERIFY)       /* flags that ask for checksums */
 #define REQ_CHECKS (PST_IO_CRC32C_MEM | PST_IO_VERIFY) /* flags that check the bytes in memory */
-#define PART_MAX MIB(4) /* most bytes of one range that the caller's thread moves at a time */
+#define PART_MAX MIB(4) /* maximum bytes of one range that the caller's thread moves at a time */
 
 struct req;
 

@@ -29,18 +29,18 @@
 #include "core/sched/share.h"
 #include "core/ways/part.h"
 
-#define JOB_PIECES 256u /* most pieces in one slot */
+#define JOB_PIECES 256u /* maximum pieces in one slot */
 /* A worker fills slots of this many bytes before it leaves work to other workers. */
 #define WORKER_BYTES MIB(8)
 /* Jobs that a worker may have in any case: one reads while another copies. */
 #define WORKER_JOBS_MIN 2u
-/* Most bytes that jobs read at a time from a disk with one hardware queue. */
+/* Maximum bytes that jobs read at a time from a disk with one hardware queue. */
 #define DISK_BYTES MIB(8)
 #define DISK_OLD_NS 500000000u /* ns after which a job no longer counts against DISK_BYTES */
-#define CTX_DEPTH 512u         /* most file operations in flight of one worker */
-/* Most workers: more were not faster with PCIe 5 x16 and sixteen CPUs. */
+#define CTX_DEPTH 512u         /* maximum file operations in flight of one worker */
+/* Maximum workers: more were not faster with PCIe 5 x16 and sixteen CPUs. */
 #define WORKERS_MAX 15u
-#define WORKERS_USUAL 12u   /* most workers that take requests of all kinds */
+#define WORKERS_USUAL 12u   /* maximum workers that take requests of all kinds */
 #define FEEDERS 4u          /* threads for reads that a stream waits for */
 #define SHARED_MIN KIB(256) /* a longer read is divided among workers: engine_part() */
 #define PART_MIN KIB(128)   /* least bytes of a job of a divided read */
@@ -55,8 +55,8 @@
 
 /* One batch is copied while the next one waits, so that the device is never idle. */
 #define COPIER_BATCHES 2u
-#define COPIER_PIECES 1024u /* most pieces of a batch without lists */
-#define COPIER_BYTES MIB(8) /* most bytes of a batch; one job may exceed it */
+#define COPIER_PIECES 1024u /* maximum pieces of a batch without lists */
+#define COPIER_BYTES MIB(8) /* maximum bytes of a batch; one job may exceed it */
 
 struct check;
 struct engine;
@@ -195,7 +195,7 @@ struct pool {
 	unsigned ages;      /* arena.age of the next arena */
 	unsigned nr_slots, nr_free;
 	unsigned nr_busy;    /* number of shares that use a slot */
-	unsigned max_slots;  /* most slots of this pool: its share of the limit */
+	unsigned max_slots;  /* maximum slots of this pool: its share of the limit */
 	unsigned unmet;      /* free slots that are reserved for shares that use fewer than
 			      * SLOT_RESERVED */
 	bool growing;        /* growing was requested or is running */

@@ -12,13 +12,13 @@
 #include "core/sched/share.h"
 #include "core/sched/wake.h"
 
-#define GROW_MAX MIB(64)            /* most bytes by which a pool grows at a time */
+#define GROW_MAX MIB(64)            /* maximum bytes by which a pool grows at a time */
 #define BUILTIN_PER_ENGINE MIB(256) /* bytes of the limit for each engine, if no limit was set */
 #define RESERVE_WAIT_NS NSEC_PER_SEC
 #define GROW_AGAIN_NS NSEC_PER_SEC
-#define OWN_SLOTS 4u      /* most free slots that a worker keeps */
+#define OWN_SLOTS 4u      /* maximum free slots that a worker keeps */
 #define FEED_BYTES MIB(8) /* bytes of slots for reads that a stream waits for */
-#define FEED_MAX MIB(64)  /* most bytes of slots for feeds, hanging reads included */
+#define FEED_MAX MIB(64)  /* maximum bytes of slots for feeds, hanging reads included */
 
 /* Lock order: pools, engine.  pinned_bytes, the bytes of all pools, grows only under pools.lock. */
 static struct {

@@ -45,7 +45,7 @@
 struct feed {
 	struct mem_feed *mem;
 	atomic_uint refs; /* held by the request, pst_queue_submit() and a running check */
-	uint64_t nr;      /* most copies that the read may have */
+	uint64_t nr;      /* maximum copies that the read may have */
 	uint64_t nr_sent; /* copies sent; like closed, under the engine's lock */
 	uint64_t part;    /* bytes of a job */
 	uint64_t until;   /* the read's deadline, CLOCK_MONOTONIC ns */

@@ -28,11 +28,11 @@
 #include "file/disk.h"
 
 #define AHEAD_MIN 4 /* consecutive reads, the current one included, that use read-ahead */
-/* Most bytes of one read, and of all reads in flight: the kernel's usual read-ahead. */
+/* Maximum bytes of one read, and of all reads in flight: the kernel's usual read-ahead. */
 #define AHEAD_MAX KIB(128)
-#define SMALL_MAX KIB(64) /* most bytes of one small read, for a disk with one hardware queue */
-#define SMALL_ALL MIB(1)  /* most bytes of small reads in flight, on a disk with one queue */
-#define HOLD_MAX 32u      /* most further reads for which a disk still counts as busy */
+#define SMALL_MAX KIB(64) /* maximum bytes of one small read, for a disk with one hardware queue */
+#define SMALL_ALL MIB(1)  /* maximum bytes of small reads in flight, on a disk with one queue */
+#define HOLD_MAX 32u      /* maximum further reads for which a disk still counts as busy */
 #define RUN_MAX (AHEAD_MIN + (int)QUEUE_DEPTH_MAX)
 
 /* Bytes of small reads in flight, for each disk with one hardware queue.  Only queues with more

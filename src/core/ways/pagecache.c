@@ -35,7 +35,7 @@
 #include "file/local.h"
 
 #define UNIT MIB(64)
-#define OTHERS_PIN_NS (300 * NSEC_PER_MSEC) /* most ns that a thread waits for another pinner */
+#define OTHERS_PIN_NS (300 * NSEC_PER_MSEC) /* maximum ns that a thread waits for another pinner */
 
 enum unit_state {
 	UNIT_COLD,

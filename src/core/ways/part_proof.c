@@ -18,7 +18,7 @@
 #include "core/ways/trial.h"
 #include "core/ways/way.h"
 
-/* Most bytes that each part of a request except its first one compares while a proof is in
+/* Maximum bytes that each part of a request except its first one compares while a proof is in
  * flight. */
 #define PROOF_MORE KIB(64)
 

@@ -14,8 +14,8 @@
 #include "core/ways/source.h"
 #include "core/ways/way.h"
 
-/* Most bytes of a job.  Large, because a device copies a MiB in less time than a job takes to begin
- * and end.  Limited, because closing a share waits until a job ends. */
+/* Maximum bytes of a job.  Large, because a device copies a MiB in less time than a job takes to
+ * begin and end.  Limited, because closing a share waits until a job ends. */
 #define JOB_MAX MIB(16)
 
 /* Device memory of another process, opened as a file. */

@@ -12,7 +12,7 @@
 
 #include "file/io.h"
 
-#define PROOF_MAX MIB(1) /* most bytes that a proof compares */
+#define PROOF_MAX MIB(1) /* maximum bytes that a proof compares */
 
 #define PROOF_KEY_MAX 96u
 /* Requests with wrong data after which this process stops using the path. */

@@ -34,7 +34,7 @@ static struct {
 	pthread_cond_t made; /* signalled when a registration was made, failed or ended */
 	struct list idle;
 	uint64_t epoch;
-	unsigned limit; /* most registrations; 0: REGISTRATIONS_MAX */
+	unsigned limit; /* maximum registrations; 0: REGISTRATIONS_MAX */
 	struct registration_stats st;
 } regs = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,

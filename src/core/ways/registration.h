@@ -70,7 +70,7 @@ struct registration_stats {
 
 void registration_stats(struct registration_stats *ret);
 
-/* Most registrations of the process, unless a test sets another limit. */
+/* Maximum registrations of the process, unless a test sets another limit. */
 #define REGISTRATIONS_MAX 4096u
 
 /* Set the most registrations of the process, for tests; 0: REGISTRATIONS_MAX. */

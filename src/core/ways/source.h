@@ -16,9 +16,9 @@ struct source;
 
 struct source_ops {
 	uint32_t path;
-	/* Most bytes of one piece that a job copies if they are ready; 0: as many as a slot holds.
-	 * If not 0, bytes that were ready must stay ready, because staging is impossible for more
-	 * bytes than a slot holds. */
+	/* Maximum bytes of one piece that a job copies if they are ready; 0: as many as a slot
+	 * holds.  If not 0, bytes that were ready must stay ready, because staging is impossible
+	 * for more bytes than a slot holds. */
 	uint64_t job_max;
 	/* Return true if the device can reach these bytes.  now is true if the caller listed the
 	 * path: make the bytes reachable if possible. */

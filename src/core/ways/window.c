@@ -31,11 +31,11 @@
 #include "core/ways/way.h"
 #include "core/ways/window_cache.h"
 
-/* Most bytes of a request that may use a window although its policy does not list that path. */
+/* Maximum bytes of a request that may use a window although its policy does not list that path. */
 #define SMALL_MAX KIB(64)
-#define SINGLE_MAX MIB(1) /* most bytes of a single read for which its caller waits */
-#define SMALL_PIECES 16u  /* most pieces of a request: each costs a system call */
-/* most bytes of a write that pst_queue_submit() loads through a window: loads are slow */
+#define SINGLE_MAX MIB(1) /* maximum bytes of a single read for which its caller waits */
+#define SMALL_PIECES 16u  /* maximum pieces of a request: each costs a system call */
+/* maximum bytes of a write that pst_queue_submit() loads through a window: loads are slow */
 #define LISTED_WRITE_MAX KIB(64)
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;

@@ -27,7 +27,7 @@
 #define IDLE_NS (100 * NSEC_PER_MSEC)
 #define USED_NS (5 * NSEC_PER_MSEC) /* resolution of cached_window.used, ns */
 #define APERTURE_SHARE 4u           /* cached windows may use a quarter of the aperture */
-/* Most bytes of cached windows if the aperture's size is unknown. */
+/* Maximum bytes of cached windows if the aperture's size is unknown. */
 #define APERTURE_UNKNOWN GIB(1)
 #define NR_USER_COUNTS 16u
 

@@ -43,7 +43,7 @@
 #include "file/local.h"
 
 #define CUFILE_ALIGN 4096u      /* bytes; alignment of file offsets, lengths and addresses */
-#define CUFILE_SLICE MIB(16)    /* most bytes of device memory in one registration */
+#define CUFILE_SLICE MIB(16)    /* maximum bytes of device memory in one registration */
 #define CUFILE_GRAIN KIB(64)    /* bytes of a GPU page; slices begin and end at multiples */
 #define CUFILE_VERSION_MIN 1070 /* 1.7, coded as cufile_info.version */
 #define CUFILE_OPEN_MS 10000u   /* milliseconds until opening the driver counts as hung */

@@ -12,7 +12,7 @@
 #include "gds/facts/internal.h"
 
 #define DEPTH_MAX 8     /* levels; a file system on LVM on RAID on encryption has 4 */
-#define VISITS_MAX 64   /* most devices visited for one file */
+#define VISITS_MAX 64   /* maximum devices visited for one file */
 #define ENTRIES_MAX 256 /* entries of one directory */
 
 #define GOOD_DISK "put the file on an NVMe disk"

@@ -24,8 +24,8 @@
 
 #define GDS_THREAD "pst-gds" /* name of the threads that call cuFile */
 #define GDS_MIN KIB(64)      /* bytes; shorter pieces are staged: a cuFile call starts slowly */
-#define GDS_CHUNK MIB(4)     /* most bytes of a transfer if several may share a registration */
-#define GDS_THREADS 4u       /* most transfers in flight per device, not counting hung ones */
+#define GDS_CHUNK MIB(4)     /* maximum bytes of a transfer if several may share a registration */
+#define GDS_THREADS 4u       /* maximum transfers in flight per device, not counting hung ones */
 #define GDS_HUNG_MAX 8u      /* hung transfers after which cuFile is disabled for the device */
 /* Consecutive unexplained failures after which cuFile is disabled for the file system. */
 #define GDS_FAILURES_MAX 3u

@@ -97,9 +97,11 @@ uint64_t gds_fit(const struct req *r, const struct piece *pc, uint64_t *ret_skip
 static int move_again(struct gds_job *j, struct cufile_file *cf);
 
 /*
- * Return 1 if file and memory have the same bytes; 0 if they still differ after three more
- * transfers of a file that does not change (trial.h); -errno if that cannot be found out.  buf
- * holds 3 * PROOF_MAX bytes.
+ * Compare the transfer's bytes in memory with those in the file, at most PROOF_MAX.  If they
+ * differ, repeat the transfer and compare again, up to TRIALS times (core/ways/trial.h).  Return 1
+ * if the bytes are equal at once; 0 if they differ each time although the file did not change;
+ * -EAGAIN if a repeat made them equal, the file changed, or no verdict is possible; another -errno
+ * if the bytes cannot be read.  buf holds 3 * PROOF_MAX bytes.
  */
 static int same_bytes(struct gds_job *j, struct cufile_file *cf, char *buf)
 {

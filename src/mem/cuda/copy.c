@@ -21,15 +21,15 @@
 #include "base/log.h"
 #include "mem/cuda/cuda.h"
 
-#define BATCHES_MAX 64u      /* most batches in flight in a stream; power of two */
+#define BATCHES_MAX 64u      /* maximum batches in flight in a stream; power of two */
 #define MARK_EVERY 4u        /* batches per event while the stream is busy */
 #define MARK_BYTES MIB(2)    /* bytes after which an event is recorded in any case */
 #define RESULTS_KEPT 1024u   /* last tickets whose result is kept for poll(); power of two */
-#define PIECES_MAX 65536u    /* most pieces of one batch */
+#define PIECES_MAX 65536u    /* maximum pieces of one batch */
 #define TILES 8192u          /* tiles in the ring */
 #define MANY_PIECES 4u       /* with this many pieces or more, the kernel is faster */
 #define SMALL_PIECE KIB(256) /* bytes of an average piece, up to which the kernel is faster */
-#define REACHED_MAX 8u       /* most other devices that a stream remembers */
+#define REACHED_MAX 8u       /* maximum other devices that a stream remembers */
 
 struct cuda_stream {
 	struct mem_stream base;
@@ -74,7 +74,7 @@ struct batch {
 	const struct mem_copy *v;
 	unsigned nr;
 	uint64_t len;
-	uint64_t tiles; /* most tiles that the batch can need */
+	uint64_t tiles; /* maximum tiles that the batch can need */
 	bool foreign;
 	bool between; /* a piece is copied between two allocations of device memory */
 };

@@ -23,7 +23,7 @@
 #include "base/err.h"
 #include "mem/cuda/cuda.h"
 
-#define PLACES 256u /* most copies of a feed on the stream; the driver accepts 340 */
+#define PLACES 256u /* maximum copies of a feed on the stream; the driver accepts 340 */
 #define PLACES_BYTES (PLACES * sizeof(struct place))
 
 /* Two words and a descriptor for one copy, which stream and kernel read; one cache line. */

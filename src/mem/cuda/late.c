@@ -19,7 +19,7 @@
 
 #define OFF_NS NSEC_PER_SEC           /* ns that deferred work waits before it gets a turn */
 #define TURN_NS (100 * NSEC_PER_MSEC) /* ns of the first turn */
-#define TURN_MAX_NS (8 * TURN_NS)     /* most ns of a turn */
+#define TURN_MAX_NS (8 * TURN_NS)     /* maximum ns of a turn */
 #define LOOK_NS 100000
 
 static void run_waiting(struct work *w);

@@ -2,13 +2,14 @@
 /*
  * The kernel that moves many small pieces, as text that the driver compiles.
  *
- * Block (l, b) moves tile b of list l, if the list is that long: {dst, src, len, reserved}, 32
- * bytes each.  So blocks that run at the same time read from all lists.  The bytes of each list are
- * in the cache of the CPU that filled its slot, and one CPU's cache is slower than the bus.
+ * A tile is {dst, src, len, reserved}, 32 bytes.  Block (l, b) moves tile b of list l, if the list
+ * has that many tiles.  So blocks that run at the same time read from all lists.  The bytes of each
+ * list are in the cache of the CPU that filled its slot, and one CPU's cache is slower than the
+ * bus.
  *
- * If a list is marked as fed, the kernel looks for it when the kernel runs.  The kernel uses plain
- * loads for that: after a load that is volatile or of system scope, the device reads host memory at
- * 1 GB/s (H200).
+ * A list that is marked as fed is written after the launch: when the kernel runs, it reads the
+ * list's address and length from a struct cuda_fed.  The kernel uses plain loads for that: after a
+ * load that is volatile or of system scope, the device reads host memory at 1 GB/s (H200).
  *
  * If source and target are equal modulo 16, the block first moves single bytes up to the target's
  * next multiple of 16. Then its threads move 16 bytes each, with four loads before their stores, so

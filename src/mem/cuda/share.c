@@ -269,8 +269,9 @@ static int ipc_get(struct cuda_dev *d, uint64_t life, const struct cu_ipc *handl
 	return m->size > 0;
 }
 
-/* Open a moving map if it is not open, and check it.  If the check fails, close it, unless a stream
- * waits for a read. */
+/* Open the map if it is not open, and check it.  The caller has set m->moving, so other threads
+ * wait.  If the check fails, close the map, unless it has references or a stream waits for a
+ * read. */
 static int ipc_settle(struct cuda_ipc_map *m)
 {
 	int r = m->base ? 0 : ipc_open(m);

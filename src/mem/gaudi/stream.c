@@ -15,7 +15,7 @@
 #include "base/uaccess.h"
 #include "mem/gaudi/gaudi.h"
 
-#define BATCHES_MAX 64u    /* most batches in flight in a stream */
+#define BATCHES_MAX 64u    /* maximum batches in flight in a stream */
 #define RESULTS_KEPT 1024u /* last tickets whose result is kept */
 #define BOUNCE_LEN MIB(1)  /* bytes of the buffer for host memory that is not pinned */
 

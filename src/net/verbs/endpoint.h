@@ -30,8 +30,8 @@ struct endpoint;
 #define ENDPOINT_SLOTS_MAX 4096u
 
 struct endpoint_opts {
-	uint32_t send_slots;  /* most requests in flight; 0: 128 */
-	uint32_t recv_slots;  /* most receive buffers; 0: 128 */
+	uint32_t send_slots;  /* maximum requests in flight; 0: 128 */
+	uint32_t recv_slots;  /* maximum receive buffers; 0: 128 */
 	uint32_t deadline_ms; /* ms until an unresponsive peer is given up; 0: 10000 */
 	bool events;          /* make endpoint_fd() available */
 };

@@ -34,7 +34,7 @@ struct nic {
 	struct vb_gid_entry gid; /* entry chosen from the port's nr_gids entries */
 	unsigned nr_gids;
 	uint8_t rd_atomic; /* most READs in flight on a connection, at either end */
-	uint32_t max_wr;   /* most work requests of a queue */
+	uint32_t max_wr;   /* maximum work requests of a queue */
 	uint32_t max_cqe;
 	uint64_t max_mr_len;
 	uint32_t max_msg_len;

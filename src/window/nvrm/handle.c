@@ -16,7 +16,7 @@
 #include "base/log.h"
 #include "window/nvrm/nvrm.h"
 
-/* Most bytes by which a handle's size may exceed the allocation's: the driver rounds up, and may
+/* Maximum bytes by which a handle's size may exceed the allocation's: the driver rounds up, and may
  * report the block of a small allocation. */
 #define ROUNDING_MAX MIB(64)
 #define ALIGNMENT 256u                /* least alignment of an allocation, bytes */

@@ -57,7 +57,7 @@ struct nvrm_handle {
 int nvrm_handle_parse(const uint8_t ipc[64], uint64_t size, const uint32_t *pids, unsigned nr,
 		      struct nvrm_handle *ret);
 
-#define NVRM_PIDS_MAX 32 /* most nested pid namespaces in the kernel */
+#define NVRM_PIDS_MAX 32 /* maximum nested pid namespaces in the kernel */
 
 /* Get this process' pids.  Return their number, at least 1. */
 unsigned nvrm_own_pids(uint32_t pids[NVRM_PIDS_MAX]);
