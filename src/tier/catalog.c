@@ -1,21 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-#include "tier/catalog.h"
+#include "tier/catalog_private.h"
 
-#include <sqlite3.h>
 #include <stdio.h>
 
 #include "base/err.h"
 
 #define BUSY_MS 30000 /* milliseconds; longer than any transaction of another process */
 #define HURRY_MS 20   /* milliseconds; longer than most transactions */
-
-struct catalog {
-	sqlite3 *db;
-	/* Statements that a scan runs for each file; each is compiled once. */
-	sqlite3_stmt *find, *put, *seen;
-	bool hurry;
-	char path[PATH_MAX];
-};
 
 static const char schema[] =
 	"CREATE TABLE IF NOT EXISTS file("
@@ -47,7 +38,7 @@ static int err_damaged(const struct catalog *c)
 		       c->path, sqlite3_errmsg(c->db));
 }
 
-static int fail_sqlite(struct catalog *c, const char *what)
+int catalog_fail(struct catalog *c, const char *what)
 {
 	int code = c->db ? sqlite3_errcode(c->db) : SQLITE_NOMEM;
 	const char *text = c->db ? sqlite3_errmsg(c->db) : "out of memory";
@@ -77,22 +68,17 @@ static int fail_sqlite(struct catalog *c, const char *what)
 
 static int exec(struct catalog *c, const char *sql, const char *what)
 {
-	return sqlite3_exec(c->db, sql, NULL, NULL, NULL) == SQLITE_OK ? 0 : fail_sqlite(c, what);
+	return sqlite3_exec(c->db, sql, NULL, NULL, NULL) == SQLITE_OK ? 0 : catalog_fail(c, what);
 }
 
-static void finalizep(sqlite3_stmt **stmt)
-{
-	(void)sqlite3_finalize(*stmt);
-}
-
-static int catalog_prepare(struct catalog *c, const char *sql, sqlite3_stmt **ret)
+int catalog_prepare(struct catalog *c, const char *sql, sqlite3_stmt **ret)
 {
 	int r = sqlite3_prepare_v2(c->db, sql, -1, ret, NULL);
 
 	if (r == SQLITE_OK)
 		return 0;
 	/* The statements are right, so the tables are not those of a catalogue. */
-	return r == SQLITE_ERROR ? err_damaged(c) : fail_sqlite(c, "use the catalogue");
+	return r == SQLITE_ERROR ? err_damaged(c) : catalog_fail(c, "use the catalogue");
 }
 
 /* Get a cached statement, ready for binding; reset_stmtp() ends its use. */
@@ -113,21 +99,6 @@ static void reset_stmtp(sqlite3_stmt **stmt)
 	(void)sqlite3_clear_bindings(*stmt);
 }
 
-static void bind_u64(sqlite3_stmt *s, int at, uint64_t value)
-{
-	(void)sqlite3_bind_int64(s, at, (sqlite3_int64)value);
-}
-
-static void bind_name(sqlite3_stmt *s, int at, const char *name)
-{
-	(void)sqlite3_bind_blob(s, at, name, (int)strlen(name), SQLITE_STATIC);
-}
-
-static uint64_t column_u64(sqlite3_stmt *s, int at)
-{
-	return (uint64_t)sqlite3_column_int64(s, at);
-}
-
 static void column_name(sqlite3_stmt *s, int at, char ret[TIER_NAME_SIZE])
 {
 	const void *name = sqlite3_column_blob(s, at);
@@ -138,10 +109,9 @@ static void column_name(sqlite3_stmt *s, int at, char ret[TIER_NAME_SIZE])
 	ret[len] = '\0';
 }
 
-/* Run a statement that returns no rows. */
-static int catalog_run(struct catalog *c, sqlite3_stmt *s, const char *what)
+int catalog_run(struct catalog *c, sqlite3_stmt *s, const char *what)
 {
-	return sqlite3_step(s) == SQLITE_DONE ? 0 : fail_sqlite(c, what);
+	return sqlite3_step(s) == SQLITE_DONE ? 0 : catalog_fail(c, what);
 }
 
 /* Run a statement with one name as its parameter. */
@@ -156,7 +126,7 @@ static int run_name(struct catalog *c, const char *sql, const char *name, const 
 	return catalog_run(c, s, what);
 }
 
-static int run_number(struct catalog *c, const char *sql, int64_t number, const char *what)
+int catalog_run_number(struct catalog *c, const char *sql, int64_t number, const char *what)
 {
 	_cleanup_(finalizep) sqlite3_stmt *s = NULL;
 	int r = catalog_prepare(c, sql, &s);
@@ -177,7 +147,7 @@ int catalog_open(const char *dir, struct catalog **ret)
 	(void)snprintf(c->path, sizeof(c->path), "%s/catalog.db", dir);
 	if (sqlite3_open_v2(c->path, &c->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL) !=
 	    SQLITE_OK)
-		return fail_sqlite(c, "open the catalogue");
+		return catalog_fail(c, "open the catalogue");
 	(void)sqlite3_busy_timeout(c->db, BUSY_MS);
 	r = exec(c, "PRAGMA journal_mode=WAL", "open the catalogue");
 	if (r == 0)
@@ -259,7 +229,7 @@ int catalog_find(struct catalog *c, const char *name, struct tier_file *ret)
 	if (r == SQLITE_DONE)
 		return -ENOENT;
 	if (r != SQLITE_ROW)
-		return fail_sqlite(c, "look a file up");
+		return catalog_fail(c, "look a file up");
 	column_file(s, ret);
 	return 0;
 }
@@ -288,7 +258,7 @@ int catalog_put(struct catalog *c, struct tier_file *f)
 	if (f->has_crc)
 		bind_u64(s, 9, f->crc);
 	if (sqlite3_step(s) != SQLITE_ROW)
-		return fail_sqlite(c, "write the catalogue");
+		return catalog_fail(c, "write the catalogue");
 	f->id = sqlite3_column_int64(s, 0);
 	return catalog_run(c, s, "write the catalogue");
 }
@@ -355,7 +325,7 @@ int catalog_root_bytes(struct catalog *c, unsigned root, uint64_t *ret)
 		return r;
 	bind_u64(s, 1, root);
 	if (sqlite3_step(s) != SQLITE_ROW)
-		return fail_sqlite(c, "sum up files");
+		return catalog_fail(c, "sum up files");
 	*ret = column_u64(s, 0);
 	return 0;
 }
@@ -373,7 +343,7 @@ static int each_file(struct catalog *c, sqlite3_stmt *s,
 		if (step == SQLITE_DONE)
 			break;
 		if (step != SQLITE_ROW)
-			return fail_sqlite(c, "list files");
+			return catalog_fail(c, "list files");
 		column_file(s, &f);
 		r = fn(&f, arg);
 	}
@@ -458,9 +428,9 @@ int catalog_access(struct catalog *c, const char *name, uint64_t nr)
 	if (r == 0)
 		r = count_accesses(c, f.id, nr);
 	if (r == 0)
-		r = run_number(c,
-			       "DELETE FROM access WHERE now <= (SELECT max(now) FROM access) - ?",
-			       CATALOG_ACCESSES_MAX, "forget old accesses");
+		r = catalog_run_number(
+			c, "DELETE FROM access WHERE now <= (SELECT max(now) FROM access) - ?",
+			CATALOG_ACCESSES_MAX, "forget old accesses");
 	if (!alone)
 		return r;
 	if (r == 0)
@@ -481,7 +451,7 @@ int catalog_each_access(struct catalog *c, int (*fn)(int64_t file, uint64_t now,
 		if (step == SQLITE_DONE)
 			break;
 		if (step != SQLITE_ROW)
-			return fail_sqlite(c, "list accesses");
+			return catalog_fail(c, "list accesses");
 		r = fn(sqlite3_column_int64(s, 0), column_u64(s, 1), arg);
 	}
 	return r;
@@ -524,7 +494,7 @@ int catalog_scan_unseen(struct catalog *c, unsigned root, int64_t after, struct 
 	if (r == SQLITE_DONE)
 		return -ENOENT;
 	if (r != SQLITE_ROW)
-		return fail_sqlite(c, "end a scan");
+		return catalog_fail(c, "end a scan");
 	column_file(s, ret);
 	return 0;
 }
@@ -549,7 +519,7 @@ int catalog_move_begin(struct catalog *c, struct tier_move *m)
 	}
 	if (sqlite3_errcode(c->db) == SQLITE_CONSTRAINT)
 		return err_set(EALREADY, "a move of %s has not ended", m->name);
-	return fail_sqlite(c, "journal a move");
+	return catalog_fail(c, "journal a move");
 }
 
 int catalog_move_copied(struct catalog *c, struct tier_move *m, uint64_t size, uint32_t crc)
@@ -578,7 +548,7 @@ static int set_committed(struct catalog *c, const struct tier_move *m, struct ti
 
 	if (r < 0)
 		return r;
-	r = run_number(c, sql, m->id, "journal a move");
+	r = catalog_run_number(c, sql, m->id, "journal a move");
 	if (r == 0)
 		r = catalog_put(c, file);
 	if (r == 0)
@@ -600,11 +570,11 @@ int catalog_move_uncommit(struct catalog *c, const struct tier_move *m, struct t
 int catalog_move_end(struct catalog *c, const struct tier_move *m)
 {
 	/* Move numbers are never reused, so a record that a crash leaves here is harmless. */
-	int r = run_number(c, "DELETE FROM move WHERE id=?", m->id, "end a move");
+	int r = catalog_run_number(c, "DELETE FROM move WHERE id=?", m->id, "end a move");
 
 	if (r < 0 || !m->copied)
 		return r;
-	return run_number(c, "DELETE FROM copied WHERE move=?", m->id, "end a move");
+	return catalog_run_number(c, "DELETE FROM copied WHERE move=?", m->id, "end a move");
 }
 
 int catalog_move_first(struct catalog *c, int64_t after, struct tier_move *ret)
@@ -622,7 +592,7 @@ int catalog_move_first(struct catalog *c, int64_t after, struct tier_move *ret)
 	if (r == SQLITE_DONE)
 		return -ENOENT;
 	if (r != SQLITE_ROW)
-		return fail_sqlite(c, "read the journal");
+		return catalog_fail(c, "read the journal");
 	ret->id = sqlite3_column_int64(s, 0);
 	column_name(s, 1, ret->name);
 	ret->src = (unsigned)sqlite3_column_int(s, 2);
@@ -652,7 +622,7 @@ int catalog_measured(struct catalog *c, unsigned root, struct tier_measured *ret
 	if (r == SQLITE_DONE)
 		return 0;
 	if (r != SQLITE_ROW)
-		return fail_sqlite(c, "read measurements");
+		return catalog_fail(c, "read measurements");
 	*ret = (struct tier_measured){ column_u64(s, 0), column_u64(s, 1), column_u64(s, 2),
 				       column_u64(s, 3) };
 	return 0;
