@@ -96,12 +96,7 @@ static uint32_t crc_zeros(uint32_t crc, uint64_t len)
 	return crc32c(crc, zeros, len % sizeof(zeros));
 }
 
-/*
- * Wait until the rate allows another chunk after one of that many bytes.  *due is the time at which
- * the rate allowed that chunk.  Lost time, for instance during other programs' I/O, is not made up
- * for: the burst would delay reads of all programs.
- */
-static void pace(uint64_t rate, uint64_t bytes, uint64_t *due)
+void copy_pace(uint64_t rate, uint64_t bytes, uint64_t *due)
 {
 	uint64_t now;
 	struct timespec ts;
@@ -220,7 +215,7 @@ int copy_data(struct copy_job *job)
 			if (r < 0)
 				return r;
 			off += len;
-			pace(job->rate, len, &due);
+			copy_pace(job->rate, len, &due);
 		}
 	}
 	/* Set the size, which a hole at the end or an excess reservation leaves wrong. */
@@ -319,7 +314,7 @@ int copy_read_back(const struct copy_job *job, uint32_t *ret)
 				return err_set(EAGAIN, "the file became shorter meanwhile");
 			crc = crc32c(crc, buf, len);
 			off += len;
-			pace(job->rate, len, &due);
+			copy_pace(job->rate, len, &due);
 		}
 	}
 	*ret = crc;

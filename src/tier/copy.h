@@ -33,6 +33,13 @@ int copy_attrs(int src, int dst, const struct stat *st);
 /* Read dst back at the job's rate and chunk size.  Store the CRC-32C of its bytes. */
 int copy_read_back(const struct copy_job *job, uint32_t *ret);
 
+/*
+ * Wait until the rate allows another chunk after one of that many bytes.  *due is the time at which
+ * the rate allowed that chunk.  Lost time, for instance during other programs' I/O, is not made up
+ * for: the burst would delay reads of all programs.
+ */
+void copy_pace(uint64_t rate, uint64_t bytes, uint64_t *due);
+
 /* Store the CRC-32C of a file's content. */
 int copy_crc(int fd, uint64_t size, uint32_t *ret);
 

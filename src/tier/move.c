@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-#include "tier/move.h"
+#include "tier/move_private.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <sys/file.h>
 
 #include "base/err.h"
-#include "tier/copy.h"
 #include "tier/progress.h"
 #include "tier/stamp.h"
 #include "tier/watch.h"
-#include "tier/yield.h"
 
 /*
  * Nanoseconds for which a file must be unchanged before it is moved without a lease: a write within
@@ -30,27 +28,6 @@
 #define YIELD_MS 10u
 #define YIELD_PAUSE_MS 1u
 
-/* A move in progress.  Descriptors are -1 until they are open. */
-struct moving {
-	struct tier_set *set;
-	const struct tier_root *from, *to;
-	struct tier_move m;
-	struct tier_file file;
-	struct tier_stamp stamp; /* the source's, when the copy began */
-	struct stat st;
-	bool leased;
-	int watch;    /* without a lease: descriptor of watch.h, or -errno */
-	bool written; /* the watch has reported a write */
-	struct yield yield;
-	uint64_t waited_ns;   /* nanoseconds spent waiting for other I/O */
-	struct copy_job *job; /* the running copy */
-	int src, dst;         /* the file and its copy */
-	int src_dir, dst_dir; /* directories of the name */
-	int src_tmp, dst_tmp;
-	const char *src_base, *dst_base; /* last part of the name */
-	char new_name[32], old_name[32]; /* names in dst_tmp and src_tmp */
-};
-
 static void moving_done(struct moving *v)
 {
 	closep(&v->src);
@@ -63,20 +40,20 @@ static void moving_done(struct moving *v)
 	yield_end(&v->yield);
 }
 
-static int fail_move(const struct moving *v, int err, const char *what)
+int move_fail(const struct moving *v, int err, const char *what)
 {
 	return err_set(err, "%s: %s: %s", v->m.name, what, strerror(err < 0 ? -err : err));
 }
 
 /* Prefix the error text with the file's name. */
-static int fail_named(const struct moving *v, int err)
+int move_fail_named(const struct moving *v, int err)
 {
 	return err_set(err, "%s: %s", v->m.name, err_text());
 }
 
 /* ---------------------------------------------------------------- checks */
 
-static int take_lease(struct moving *v)
+int move_take_lease(struct moving *v)
 {
 	struct timespec now;
 	int64_t age;
@@ -96,9 +73,9 @@ static int take_lease(struct moving *v)
 	/* Clean the dirty pages of mappings: the kernel stamps a file only at the first write to a
 	 * clean page, so later writes to a dirty page would not change the stamp. */
 	if (fsync(v->src) != 0)
-		return fail_move(v, errno, "cannot sync it");
+		return move_fail(v, errno, "cannot sync it");
 	if (fstat(v->src, &v->st) < 0 || clock_gettime(CLOCK_REALTIME, &now) < 0)
-		return fail_move(v, errno, "cannot ask for the file's times");
+		return move_fail(v, errno, "cannot ask for the file's times");
 	age = stamp_ns(&now) - stamp_ns(&v->st.st_ctim);
 	if (age >= 0 && age < SETTLED_NS)
 		return err_set(EAGAIN, "%s was changed a moment ago: move it later", v->m.name);
@@ -113,15 +90,15 @@ static int err_locked(const struct moving *v)
 }
 
 /* Refuse a file that could not be locked after the copy. */
-static int check_lock(const struct moving *v)
+int move_check_lock(const struct moving *v)
 {
 	if (flock(v->src, LOCK_EX | LOCK_NB) == 0)
-		return flock(v->src, LOCK_UN) < 0 ? fail_move(v, errno, "cannot unlock it") : 0;
-	return errno == EWOULDBLOCK ? err_locked(v) : fail_move(v, errno, "cannot lock it");
+		return flock(v->src, LOCK_UN) < 0 ? move_fail(v, errno, "cannot unlock it") : 0;
+	return errno == EWOULDBLOCK ? err_locked(v) : move_fail(v, errno, "cannot lock it");
 }
 
 /* Return true if somebody has written to the source, or waits to open it for writing. */
-static bool disturbed(struct moving *v)
+bool move_disturbed(struct moving *v)
 {
 	v->written |= watch_written(v->watch);
 	return v->written || (v->leased && fcntl(v->src, F_GETLEASE) != F_RDLCK);
@@ -132,7 +109,7 @@ static void give_way(struct moving *v)
 	const struct timespec pause = { .tv_nsec = YIELD_PAUSE_MS * (long)NSEC_PER_MSEC };
 	uint64_t began = now_ns();
 
-	for (unsigned ms = 0; ms < YIELD_MS && yield_busy(&v->yield) && !disturbed(v);
+	for (unsigned ms = 0; ms < YIELD_MS && yield_busy(&v->yield) && !move_disturbed(v);
 	     ms += YIELD_PAUSE_MS) {
 		(void)nanosleep(&pause, NULL);
 		v->waited_ns += now_ns() - began;
@@ -143,14 +120,14 @@ static void give_way(struct moving *v)
 }
 
 /* Lock the source: until the move ends, no mount can open it. */
-static int lock_source(struct moving *v)
+int move_lock_source(struct moving *v)
 {
 	const struct timespec pause = { .tv_nsec = LOCK_PAUSE_MS * (long)NSEC_PER_MSEC };
 
 	for (unsigned ms = 0; flock(v->src, LOCK_EX | LOCK_NB) < 0; ms += LOCK_PAUSE_MS) {
 		if (errno != EWOULDBLOCK)
-			return fail_move(v, errno, "cannot lock it");
-		if (ms >= LOCK_MS || disturbed(v))
+			return move_fail(v, errno, "cannot lock it");
+		if (ms >= LOCK_MS || move_disturbed(v))
 			return err_locked(v);
 		(void)nanosleep(&pause, NULL);
 	}
@@ -158,17 +135,17 @@ static int lock_source(struct moving *v)
 }
 
 /* Report progress between chunks, and stop if somebody waits to write. */
-static int check_lease(void *arg)
+int move_go_on(void *arg)
 {
 	struct moving *v = arg;
 
 	progress_step(v->set->progress, v->job->dst_measured.write_bytes, v->waited_ns);
 	give_way(v);
-	return disturbed(v) ? err_set(EAGAIN, "somebody opened it for writing") : 0;
+	return move_disturbed(v) ? err_set(EAGAIN, "somebody opened it for writing") : 0;
 }
 
 /* Check that the source is unchanged and still has its name. */
-static int check_source(struct moving *v)
+int move_check_source(struct moving *v)
 {
 	_cleanup_(closep) int again = name_open(v->from->fd, v->m.name, O_PATH | O_NOFOLLOW, 0);
 	struct tier_stamp stamp;
@@ -178,15 +155,15 @@ static int check_source(struct moving *v)
 		return err_set(EAGAIN, "%s was renamed or replaced while it was copied", v->m.name);
 	/* Check the stamp last, just before the copy is renamed. */
 	if (fstat(v->src, &st) < 0)
-		return fail_move(v, errno, "cannot ask for the file's times");
+		return move_fail(v, errno, "cannot ask for the file's times");
 	stamp = stamp_of(&st);
-	if (!stamp_same(&stamp, &v->stamp) || disturbed(v))
+	if (!stamp_same(&stamp, &v->stamp) || move_disturbed(v))
 		return err_set(EAGAIN, "%s was written while it was copied; it stays where it was",
 			       v->m.name);
 	return 0;
 }
 
-static int check_kind(const struct moving *v)
+int move_check_kind(const struct moving *v)
 {
 	if (!S_ISREG(v->st.st_mode))
 		return err_set(EINVAL, "%s is not a regular file", v->m.name);
@@ -213,38 +190,38 @@ static int check_room(const struct moving *v)
 	return 0;
 }
 
-static int check_target(const struct moving *v)
+int move_check_target(const struct moving *v)
 {
 	_cleanup_(closep) int there = name_open(v->to->fd, v->m.name, O_PATH | O_NOFOLLOW, 0);
 
 	if (there == -ENOENT)
 		return 0;
 	if (there < 0)
-		return fail_move(v, there, "cannot look at the target");
+		return move_fail(v, there, "cannot look at the target");
 	return err_set(EEXIST,
 		       "%s has a file %s already: see which one is right and remove the other",
 		       v->to->path, v->m.name);
 }
 
-static int open_source(struct moving *v)
+int move_open_source(struct moving *v)
 {
 	v->src_tmp = name_open(v->from->fd, TIER_TMP, O_RDONLY | O_DIRECTORY, 0);
 	v->dst_tmp = name_open(v->to->fd, TIER_TMP, O_RDONLY | O_DIRECTORY, 0);
 	if (v->src_tmp < 0 || v->dst_tmp < 0)
-		return fail_move(v, v->src_tmp < 0 ? v->src_tmp : v->dst_tmp,
+		return move_fail(v, v->src_tmp < 0 ? v->src_tmp : v->dst_tmp,
 				 "cannot open the roots' " TIER_TMP);
 	v->src_dir = name_parent(v->from->fd, v->m.name, &v->src_base);
 	if (v->src_dir < 0)
-		return fail_move(v, v->src_dir, "cannot open its directory");
+		return move_fail(v, v->src_dir, "cannot open its directory");
 	v->src = name_open(v->from->fd, v->m.name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
 	if (v->src < 0)
-		return fail_move(v, v->src, "cannot open it");
+		return move_fail(v, v->src, "cannot open it");
 	if (fstat(v->src, &v->st) < 0)
-		return fail_move(v, errno, "cannot ask for the file's size");
+		return move_fail(v, errno, "cannot ask for the file's size");
 	return 0;
 }
 
-static int move_check(struct moving *v)
+static int move_check_all(struct moving *v)
 {
 	int r;
 
@@ -255,29 +232,29 @@ static int move_check(struct moving *v)
 	if (v->from->read_only || v->to->read_only)
 		return err_set(EROFS, "%s cannot be written",
 			       v->from->read_only ? v->from->path : v->to->path);
-	r = open_source(v);
+	r = move_open_source(v);
 	if (r == 0)
-		r = check_kind(v);
+		r = move_check_kind(v);
 	if (r == 0)
-		r = take_lease(v);
+		r = move_take_lease(v);
 	if (r == 0)
-		r = check_lock(v);
+		r = move_check_lock(v);
 	/* A write after this point breaks the lease or changes this stamp. */
 	if (r == 0 && fstat(v->src, &v->st) < 0)
-		r = fail_move(v, errno, "cannot ask for the file's size");
+		r = move_fail(v, errno, "cannot ask for the file's size");
 	if (r == 0)
-		r = check_kind(v);
+		r = move_check_kind(v);
 	if (r == 0)
 		r = check_room(v);
 	if (r == 0)
-		r = check_target(v);
+		r = move_check_target(v);
 	v->stamp = stamp_of(&v->st);
 	return r;
 }
 
 /* ------------------------------------------------------------------ copy */
 
-static int make_copy(struct moving *v)
+int move_make_copy(struct moving *v)
 {
 	int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
 
@@ -290,11 +267,11 @@ static int make_copy(struct moving *v)
 		(void)unlinkat(v->dst_tmp, v->new_name, 0);
 		v->dst = openat(v->dst_tmp, v->new_name, flags, 0600);
 	}
-	return v->dst < 0 ? fail_move(v, errno, "cannot make a copy") : 0;
+	return v->dst < 0 ? move_fail(v, errno, "cannot make a copy") : 0;
 }
 
 /* Read the copy from the disk, not from the page cache, and compare its CRC. */
-static int move_verify(const struct moving *v, const struct copy_job *job)
+int move_verify(const struct moving *v, const struct copy_job *job)
 {
 	uint32_t there;
 	int r;
@@ -302,20 +279,20 @@ static int move_verify(const struct moving *v, const struct copy_job *job)
 	copy_uncache(v->dst);
 	r = copy_read_back(job, &there);
 	if (r < 0)
-		return fail_named(v, r);
+		return move_fail_named(v, r);
 	if (there != job->crc)
 		return err_set(EIO, "%s: the copy on %s reads back differently", v->m.name,
 			       v->to->path);
 	return 0;
 }
 
-static uint64_t slower(uint64_t a, uint64_t b)
+uint64_t move_slower_rate(uint64_t a, uint64_t b)
 {
 	return a && b ? MIN(a, b) : MAX(a, b);
 }
 
 /* Record the copy in one transaction, which costs one sync. */
-static int note_copy(struct moving *v, const struct copy_job *job)
+int move_note_copy(struct moving *v, const struct copy_job *job)
 {
 	struct catalog *c = v->set->catalog;
 	int r = catalog_begin(c);
@@ -341,8 +318,8 @@ static int move_copy(struct moving *v, struct move_done *done)
 		.dst = v->dst,
 		.size = v->stamp.size,
 		.chunk = v->set->background ? YIELD_CHUNK : COPY_CHUNK_MAX,
-		.rate = slower(l[v->from->class].rate, l[v->to->class].rate),
-		.go_on = check_lease,
+		.rate = move_slower_rate(l[v->from->class].rate, l[v->to->class].rate),
+		.go_on = move_go_on,
 		.arg = v,
 	};
 	int r;
@@ -355,10 +332,10 @@ static int move_copy(struct moving *v, struct move_done *done)
 	if (r == 0)
 		r = copy_sync(&job);
 	if (r < 0)
-		return fail_named(v, r);
+		return move_fail_named(v, r);
 	/* Recovery may then assume that the source holds what was copied, or newer bytes. */
 	if (fsync(v->src) < 0)
-		return fail_move(v, errno, "cannot sync it");
+		return move_fail(v, errno, "cannot sync it");
 	if (v->file.has_crc && stamp_same(&v->file.stamp, &v->stamp) && v->file.crc != job.crc)
 		return err_set(EBADMSG,
 			       "%s does not match its checksum: its disk gave wrong bytes; it "
@@ -368,25 +345,25 @@ static int move_copy(struct moving *v, struct move_done *done)
 	v->file.crc = job.crc;
 	v->file.has_crc = true;
 	done->bytes = job.dst_measured.write_bytes;
-	return r < 0 ? r : note_copy(v, &job);
+	return r < 0 ? r : move_note_copy(v, &job);
 }
 
 static int make_parent(struct moving *v)
 {
 	v->dst_dir = name_make_parent(v->to->fd, v->from->fd, v->m.name, &v->dst_base);
 	if (v->dst_dir < 0)
-		return fail_move(v, v->dst_dir, "cannot make its directory on the target");
+		return move_fail(v, v->dst_dir, "cannot make its directory on the target");
 	return 0;
 }
 
 /* Rename the copy to the file's name; commit() makes the rename durable.  A mount that opens the
  * copy waits for its lock. */
-static int name_copy(struct moving *v)
+int move_name_copy(struct moving *v)
 {
 	if (flock(v->dst, LOCK_EX | LOCK_NB) < 0)
-		return fail_move(v, errno, "cannot lock the copy");
+		return move_fail(v, errno, "cannot lock the copy");
 	if (renameat2(v->dst_tmp, v->new_name, v->dst_dir, v->dst_base, RENAME_NOREPLACE) < 0)
-		return fail_move(v, errno, "cannot give the copy its name");
+		return move_fail(v, errno, "cannot give the copy its name");
 	return 0;
 }
 
@@ -403,7 +380,7 @@ static bool is_copy(const struct moving *v)
 }
 
 /* Before the commit: remove the copy, from its temporary or its final name. */
-static void undo(struct moving *v, bool named)
+void move_undo(struct moving *v, bool named)
 {
 	struct err_kept kept;
 
@@ -436,15 +413,15 @@ static int undo_commit(struct moving *v)
 		return r;
 	set_moved(v->set, v->m.name);
 	if (renameat2(v->src_tmp, v->old_name, v->src_dir, v->src_base, RENAME_NOREPLACE) < 0)
-		return fail_move(v, errno, "cannot give the written file its name back");
+		return move_fail(v, errno, "cannot give the written file its name back");
 	if (fsync(v->src_dir) < 0 || fsync(v->src_tmp) < 0)
-		return fail_move(v, errno, "cannot sync the written file's directory");
-	undo(v, true);
+		return move_fail(v, errno, "cannot sync the written file's directory");
+	move_undo(v, true);
 	return err_set(EAGAIN, "%s was written while it was moved; it stays where it was",
 		       v->m.name);
 }
 
-static int remove_source(struct moving *v)
+int move_remove_source(struct moving *v)
 {
 	struct tier_stamp stamp;
 	struct stat st;
@@ -452,15 +429,15 @@ static int remove_source(struct moving *v)
 	/* Rename the source first, so that a program which opens the name from now on cannot write
 	 * to the file that is about to be removed. */
 	if (renameat2(v->src_dir, v->src_base, v->src_tmp, v->old_name, RENAME_NOREPLACE) < 0)
-		return fail_move(v, errno, "it is moved, but its old copy cannot be removed");
+		return move_fail(v, errno, "it is moved, but its old copy cannot be removed");
 	if (fstat(v->src, &st) < 0)
-		return fail_move(v, errno, "it is moved, but its old copy cannot be looked at");
+		return move_fail(v, errno, "it is moved, but its old copy cannot be looked at");
 	stamp = stamp_of(&st);
-	if (!stamp_same_content(&stamp, &v->stamp) || st.st_nlink != 1 || disturbed(v))
+	if (!stamp_same_content(&stamp, &v->stamp) || st.st_nlink != 1 || move_disturbed(v))
 		return undo_commit(v);
 	if (unlinkat(v->src_tmp, v->old_name, 0) < 0 || fsync(v->src_dir) < 0 ||
 	    fsync(v->src_tmp) < 0)
-		return fail_move(v, errno, "it is moved, but its old copy cannot be removed");
+		return move_fail(v, errno, "it is moved, but its old copy cannot be removed");
 	return 0;
 }
 
@@ -471,9 +448,9 @@ static int commit(struct moving *v)
 	int r;
 
 	if (fsync(v->dst_dir) < 0)
-		return fail_move(v, errno, "cannot sync the copy's directory");
+		return move_fail(v, errno, "cannot sync the copy's directory");
 	if (fstat(v->dst, &st) < 0)
-		return fail_move(v, errno, "cannot ask for the copy's size");
+		return move_fail(v, errno, "cannot ask for the copy's size");
 	moved.root = v->m.dst;
 	moved.gen++;
 	moved.stamp = stamp_of(&st);
@@ -487,37 +464,37 @@ static int commit(struct moving *v)
 static int move_run(struct moving *v, struct move_done *done)
 {
 	bool named = false;
-	int r = move_check(v);
+	int r = move_check_all(v);
 
 	if (r < 0)
 		return r;
 	r = catalog_move_begin(v->set->catalog, &v->m);
 	if (r < 0)
 		return r;
-	r = make_copy(v);
+	r = move_make_copy(v);
 	if (r == 0)
 		r = move_copy(v, done);
 	if (r == 0)
-		r = lock_source(v);
+		r = move_lock_source(v);
 	/* While this lock is held, a file that has its name keeps the name and the directory.  So
 	 * check the source before a directory is made at the target: for a file that is gone, the
 	 * new directory would stay. */
 	if (r == 0)
-		r = check_source(v);
+		r = move_check_source(v);
 	if (r == 0)
 		r = make_parent(v);
 	if (r == 0)
-		r = check_source(v);
+		r = move_check_source(v);
 	if (r == 0)
-		r = name_copy(v);
+		r = move_name_copy(v);
 	named = r == 0;
 	if (r == 0)
 		r = commit(v);
 	if (r < 0) {
-		undo(v, named);
+		move_undo(v, named);
 		return r;
 	}
-	r = remove_source(v);
+	r = move_remove_source(v);
 	return r < 0 ? r : catalog_move_end(v->set->catalog, &v->m);
 }
 
