@@ -75,6 +75,8 @@ struct file_module {
 
 /* Set the functions that module_shim.c calls. */
 void file_module_use(const struct file_module_host *host);
+/* Return true after file_module_use(). */
+bool file_module_is_used(void);
 
 /* Defined in api/module.c. */
 extern const struct file_module_host file_module_host;

@@ -22,6 +22,11 @@ void file_module_use(const struct file_module_host *h)
 	host = h;
 }
 
+bool file_module_is_used(void)
+{
+	return host;
+}
+
 int err_set(int err, const char *fmt, ...)
 {
 	char line[ERR_TEXT_MAX];

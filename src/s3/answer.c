@@ -47,6 +47,7 @@ size_t answer_header(char *line, size_t size, size_t nr, void *arg)
 		 header_is(line, len, "x-amz-bucket-region", a->region, sizeof(a->region)) ||
 		 header_is(line, len, "x-amz-request-id", a->id, sizeof(a->id)) ||
 		 header_is(line, len, MARK_HEADER, a->mark, sizeof(a->mark)) ||
+		 header_is(line, len, OBJECT_META_HEADER, a->meta, sizeof(a->meta)) ||
 		 header_is(line, len, "Location", a->location, sizeof(a->location)))
 		;
 	else if (header_is(line, len, "Content-Length", number, sizeof(number)) && *number)

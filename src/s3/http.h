@@ -11,6 +11,7 @@
 #include <curl/curl.h>
 
 #include "base/err.h"
+#include "base/objects.h"
 #include "s3/s3.h"
 
 #define HTTP_LINGER_S 10
@@ -19,7 +20,8 @@
 struct answer {
 	long status;
 	char etag[160], modified[64], range[96], date[64], region[64], id[80];
-	char mark[MARK_LEN + 1]; /* value of the header that call.mark sets */
+	char mark[MARK_LEN + 1];     /* value of the header that call.mark sets */
+	char meta[OBJECT_META_SIZE]; /* value of the header that call.meta sets */
 	char location[4096];
 	uint64_t length; /* Content-Length in bytes; UINT64_MAX: unknown */
 	unsigned retry_after_s;
@@ -45,6 +47,7 @@ struct call {
 	const char *if_match; /* ETag for If-Match, or NULL */
 	bool if_none;         /* send If-None-Match: * */
 	const char *mark;     /* metadata for the new object, to recognise it later; or NULL */
+	const char *meta;     /* value of OBJECT_META_HEADER for the new object, or NULL */
 	uint64_t off, len;    /* Range in bytes; len 0: none */
 	void *to;             /* destination in the program, len bytes; NULL: keep text */
 	const void *body;     /* body to send, in our memory */

@@ -48,7 +48,7 @@ static bool add_signature(struct call *c, const char *host, const char *payload)
 {
 	struct where *w = c->where;
 	char date[SIGN_DATE_LEN], *value;
-	struct pair h[5] = { { "host", host },
+	struct pair h[6] = { { "host", host },
 			     { "x-amz-content-sha256", payload },
 			     { "x-amz-date", date } };
 	size_t nr = 3;
@@ -68,6 +68,8 @@ static bool add_signature(struct call *c, const char *host, const char *payload)
 		h[nr++] = (struct pair){ "x-amz-security-token", w->keys.token };
 	if (c->mark)
 		h[nr++] = (struct pair){ MARK_HEADER, c->mark };
+	if (c->meta)
+		h[nr++] = (struct pair){ OBJECT_META_HEADER, c->meta };
 	s.nr_headers = nr;
 	if (!sign_date(w->skew_s, date)) {
 		c->err = -ERANGE;
@@ -114,6 +116,8 @@ static bool add_headers(struct call *c)
 	}
 	if (c->mark && !c->where->sign)
 		ok = ok && add_header(c, MARK_HEADER, c->mark);
+	if (c->meta && !c->where->sign)
+		ok = ok && add_header(c, OBJECT_META_HEADER, c->meta);
 	if (c->where->sign)
 		ok = ok && add_signature(c, host, payload);
 	return ok;

@@ -43,9 +43,9 @@ def signature(secret, method, path, query, headers, names, payload, date, region
 
 
 class Object:
-    def __init__(self, data, etag=None, mark=None):
+    def __init__(self, data, etag=None, meta=()):
         self.data = data
-        self.mark = mark        # x-amz-meta-penstock-upload
+        self.meta = dict(meta)  # headers x-amz-meta-*
         self.etag = etag or '"' + hashlib.md5(data).hexdigest() + '"'
         self.modified = time.time() - 60
 
@@ -185,7 +185,10 @@ class Handler(BaseHTTPRequestHandler):
         wrong = self.allowed()
         if wrong:
             return self.error(403, wrong)
-        self.mark = self.headers.get("x-amz-meta-penstock-upload")
+        self.meta = {k.lower(): v for k, v in self.headers.items()
+                     if s3.keeps_meta and k.lower().startswith("x-amz-meta-")}
+        if sum(len(k) + len(v) - len("x-amz-meta-") for k, v in self.meta.items()) > 2048:
+            return self.error(400, "MetadataTooLarge")
         path = urllib.parse.unquote(parts[0])[len(s3.base):].lstrip("/")
         name, _, key = path.partition("/")
         bucket = s3.buckets.get(name)
@@ -204,8 +207,7 @@ class Handler(BaseHTTPRequestHandler):
             return self.error(404, "NoSuchKey")
         s3, size = self.server.s3, len(o.data)
         headers = [("ETag", o.etag), ("Last-Modified", formatdate(o.modified, usegmt=True))]
-        if o.mark:
-            headers.append(("x-amz-meta-penstock-upload", o.mark))
+        headers += o.meta.items()
         match = self.headers.get("If-Match")
         if s3.if_match and match and match.strip('"') != o.etag.strip('"'):
             return self.error(412, "PreconditionFailed")
@@ -239,7 +241,7 @@ class Handler(BaseHTTPRequestHandler):
             o = Object(self.body)
             upload[int(q["partNumber"])] = o
             return self.answer(200, b"", [("ETag", o.etag)])
-        o = Object(self.body, mark=self.mark)
+        o = Object(self.body, meta=self.meta)
         if self.publish(bucket, key, o):
             self.answer(200, b"", [("ETag", o.etag)])
         return None
@@ -249,7 +251,7 @@ class Handler(BaseHTTPRequestHandler):
         if "uploads" in q:
             name = f"upload/{len(s3.uploads) + s3.ended}&x"
             s3.uploads[name] = {}
-            s3.marks[name] = self.mark
+            s3.metas[name] = self.meta
             escaped = name.replace("&", "&amp;")
             return self.answer(200, f"<R><UploadId>{escaped}</UploadId></R>".encode())
         upload = s3.uploads.get(q.get("uploadId"))
@@ -269,7 +271,7 @@ class Handler(BaseHTTPRequestHandler):
             return self.error(400, "EntityTooSmall")
         data = b"".join(upload[n].data for n in numbers)
         etag = f'"{hashlib.md5(data).hexdigest()}-{len(numbers)}"'
-        o = Object(data, etag, s3.marks[q["uploadId"]])
+        o = Object(data, etag, s3.metas[q["uploadId"]])
         if self.publish(bucket, key, o):
             del s3.uploads[q["uploadId"]]
             s3.ended += 1
@@ -334,7 +336,8 @@ class Server:
 
     def reset(self):
         self.buckets, self.uploads, self.faults, self.requests = {"bucket": {}}, {}, [], []
-        self.marks = {}
+        self.metas = {}
+        self.keeps_meta = True
         self.key, self.secret, self.token, self.clock = KEY, SECRET, None, 0
         self.tells_clock, self.base = False, ""
         self.anonymous, self.if_match, self.ranges = False, True, True
