@@ -4,7 +4,7 @@
 #include "tools/common/shown.h"
 #include "tools/common/util.h"
 
-static const char *const defaults[TIER_CLASSES] = { "/nvme", "/ssd", "/hdd" };
+static const char *const defaults[TIER_DISK_CLASSES] = { "/nvme", "/ssd", "/hdd" };
 
 int tier_init(const char *name, const struct tier_opts *o)
 {
@@ -16,7 +16,7 @@ int tier_init(const char *name, const struct tier_opts *o)
 	(void)snprintf(set->name, sizeof(set->name), "%s", name);
 	set->policy = tier_policy_find(o->policy ? o->policy : TIER_POLICY_DEFAULT);
 	set->same_fs = o->same_fs;
-	for (unsigned i = 0; !set->nr_roots && i < TIER_CLASSES; i++) {
+	for (unsigned i = 0; !set->nr_roots && i < TIER_DISK_CLASSES; i++) {
 		struct tier_root *root = &set->roots[i];
 
 		root->class = (enum tier_class)i;
@@ -24,7 +24,7 @@ int tier_init(const char *name, const struct tier_opts *o)
 		(void)snprintf(root->path, sizeof(root->path), "%s", defaults[i]);
 	}
 	if (!set->nr_roots)
-		set->nr_roots = TIER_CLASSES;
+		set->nr_roots = TIER_DISK_CLASSES;
 	r = set_init(set);
 	for (unsigned i = 0; i < set->nr_roots; i++)
 		closep(&set->roots[i].fd);

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The subcommands that show a set: status, ls and df. */
 #include "cli/tier/tier.h"
+
+#include "base/err.h"
+#include "tier/object.h"
 #include "tier/progress.h"
 #include "tools/common/json.h"
 #include "tools/common/shown.h"
@@ -23,7 +26,28 @@ struct status {
 	struct tier_look look;
 	uint64_t files[TIER_ROOTS_MAX], bytes[TIER_ROOTS_MAX];
 	uint64_t with_crc, pinned, all;
+	uint64_t garbage, garbage_bytes; /* objects that wait to be deleted */
+	bool no_store;                   /* the store of the object root gave an error */
 };
+
+static bool status_usable(const struct status *s, unsigned root)
+{
+	return root_is_object(&s->set->roots[root]) ? !s->no_store : s->set->roots[root].fd >= 0;
+}
+
+/* Ask the store, and keep its error as the root's cause. */
+static int look_at_store(struct status *s)
+{
+	int i = object_root(s->set);
+	struct tier_root *root = i < 0 ? NULL : &s->set->roots[i];
+
+	if (!root)
+		return 0;
+	s->no_store = object_marker(s->set, root) < 0;
+	if (s->no_store)
+		(void)snprintf(root->why, sizeof(root->why), "%s", err_text());
+	return catalog_garbage_count(s->set->catalog, &s->garbage, &s->garbage_bytes);
+}
 
 static int count_file(const struct tier_file *f, void *arg)
 {
@@ -63,9 +87,9 @@ static int status_table(struct status *s)
 		table_add(t, "%s", rate_or_dash(m.read_bytes, m.read_ns).s);
 		table_add(t, "%s", rate_or_dash(m.write_bytes, m.write_ns).s);
 		table_add(t, "%s",
-			  root->fd < 0      ? "not usable"
-			  : root->read_only ? "read-only"
-					    : "ok");
+			  !status_usable(s, i) ? "not usable"
+			  : root->read_only    ? "read-only"
+					       : "ok");
 	}
 	table_print(t, stdout, shown_width(stdout));
 	return 0;
@@ -98,8 +122,11 @@ static int print_status(struct status *s)
 	if (s->look.busy)
 		print_busy(s->set);
 	for (unsigned i = 0; i < s->set->nr_roots; i++)
-		if (s->set->roots[i].fd < 0)
+		if (!status_usable(s, i))
 			shown_printf(2, "%s", s->set->roots[i].why);
+	if (s->garbage)
+		shown_printf(2, "objects that wait to be deleted: %llu, %s",
+			     (unsigned long long)s->garbage, size_text(s->garbage_bytes).s);
 	if (s->look.recovered.undone || s->look.recovered.completed)
 		shown_printf(2, "moves that were interrupted: %u undone, %u completed",
 			     s->look.recovered.undone, s->look.recovered.completed);
@@ -149,9 +176,9 @@ static int json_status(struct status *s)
 		json_text(j, "directory", root->path);
 		json_u64(j, "files", s->files[i]);
 		json_u64(j, "bytes", s->bytes[i]);
-		json_flag(j, "usable", root->fd >= 0);
+		json_flag(j, "usable", status_usable(s, i));
 		json_flag(j, "read_only", root->read_only);
-		if (root->fd < 0)
+		if (!status_usable(s, i))
 			json_text(j, "why", root->why);
 		if (catalog_measured(s->set->catalog, i, &m) < 0)
 			continue;
@@ -178,7 +205,9 @@ int tier_status(const char *name, const struct tier_opts *o)
 	if (r < 0)
 		return r;
 	s->set = set;
-	r = catalog_each(set->catalog, count_file, s);
+	r = look_at_store(s);
+	if (r == 0)
+		r = catalog_each(set->catalog, count_file, s);
 	if (r < 0)
 		return fail_tier(r);
 	r = o->svg ? tier_svg(set, o->svg) : 0;
@@ -188,7 +217,7 @@ int tier_status(const char *name, const struct tier_opts *o)
 		return r;
 	well = !s->look.recovered.waiting && !s->look.scan.twice;
 	for (unsigned i = 0; i < set->nr_roots; i++)
-		well &= set->roots[i].fd >= 0;
+		well &= status_usable(s, i);
 	return well ? 0 : 1;
 }
 
@@ -309,12 +338,12 @@ int tier_df(const char *name, const struct tier_opts *o)
 	for (unsigned i = 0; r == 0 && i < set->nr_roots; i++) {
 		char path[2 * PATH_MAX];
 
-		if (set->roots[i].fd < 0) {
+		if (!root_usable(&set->roots[i])) {
 			say("%s", set->roots[i].why);
 			continue;
 		}
-		r = root_space(&set->roots[i], &s);
-		if (r == 0)
+		r = root_space(set, &set->roots[i], &s);
+		if (r == 0 && !root_is_object(&set->roots[i]))
 			r = catalog_root_bytes(set->catalog, i, &s.used);
 		if (r < 0)
 			return fail_tier(r);
@@ -323,6 +352,8 @@ int tier_df(const char *name, const struct tier_opts *o)
 		df_json(dirs, tier_class_name(set->roots[i].class), path, &s);
 	}
 	for (unsigned i = 0; r == 0 && i < TIER_CLASSES; i++) {
+		if (i == TIER_OBJECT && object_root(set) < 0)
+			continue;
 		r = class_space(set, (enum tier_class)i, &s);
 		if (r < 0)
 			return fail_tier(r);

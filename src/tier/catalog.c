@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include "tier/catalog_object.h"
 #include "tier/catalog_private.h"
 
 #include <stdio.h>
@@ -23,7 +24,14 @@ static const char schema[] =
 	"CREATE TABLE IF NOT EXISTS access(now INTEGER PRIMARY KEY, file INTEGER NOT NULL);"
 	"CREATE TABLE IF NOT EXISTS measured("
 	" root INTEGER PRIMARY KEY, read_bytes INTEGER NOT NULL, read_ns INTEGER NOT NULL,"
-	" write_bytes INTEGER NOT NULL, write_ns INTEGER NOT NULL);";
+	" write_bytes INTEGER NOT NULL, write_ns INTEGER NOT NULL);"
+	/* Files that are objects, see catalog_object.h. */
+	"CREATE TABLE IF NOT EXISTS object("
+	" file INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, etag TEXT NOT NULL);"
+	"CREATE TABLE IF NOT EXISTS sent("
+	" move INTEGER PRIMARY KEY, key TEXT NOT NULL, etag TEXT NOT NULL);"
+	"CREATE TABLE IF NOT EXISTS garbage("
+	" key TEXT PRIMARY KEY, bytes INTEGER NOT NULL, due INTEGER NOT NULL);";
 
 #define FILE_COLUMNS \
 	"id, name, root, gen, bytes, size, mtime, ctime, ino, crc, pinned, accesses, last"
@@ -542,7 +550,7 @@ int catalog_move_copied(struct catalog *c, struct tier_move *m, uint64_t size, u
 }
 
 static int set_committed(struct catalog *c, const struct tier_move *m, struct tier_file *file,
-			 const char *sql)
+			 const struct tier_object *object, const char *sql)
 {
 	int r = catalog_begin(c);
 
@@ -551,20 +559,28 @@ static int set_committed(struct catalog *c, const struct tier_move *m, struct ti
 	r = catalog_run_number(c, sql, m->id, "journal a move");
 	if (r == 0)
 		r = catalog_put(c, file);
+	if (r == 0 && object)
+		r = catalog_object_put(c, file->id, object);
 	if (r == 0)
 		return catalog_commit(c);
 	catalog_rollback(c);
 	return r;
 }
 
+int catalog_move_commit_object(struct catalog *c, const struct tier_move *m, struct tier_file *file,
+			       const struct tier_object *object)
+{
+	return set_committed(c, m, file, object, "UPDATE move SET committed=1 WHERE id=?");
+}
+
 int catalog_move_commit(struct catalog *c, const struct tier_move *m, struct tier_file *file)
 {
-	return set_committed(c, m, file, "UPDATE move SET committed=1 WHERE id=?");
+	return set_committed(c, m, file, NULL, "UPDATE move SET committed=1 WHERE id=?");
 }
 
 int catalog_move_uncommit(struct catalog *c, const struct tier_move *m, struct tier_file *file)
 {
-	return set_committed(c, m, file, "UPDATE move SET committed=0 WHERE id=?");
+	return set_committed(c, m, file, NULL, "UPDATE move SET committed=0 WHERE id=?");
 }
 
 int catalog_move_end(struct catalog *c, const struct tier_move *m)

@@ -5,6 +5,7 @@
 #include <sys/file.h>
 
 #include "tier/lookup.h"
+#include "tier/object.h"
 #include "tier/place.h"
 #include "tier/stamp.h"
 
@@ -71,7 +72,7 @@ int change_unlink_all(struct tier_set *set, const char *name, int flags, unsigne
 		_cleanup_(closep) int dir = -1;
 		const char *base;
 
-		if (i == except)
+		if (i == except || root_is_object(&set->roots[i]))
 			continue;
 		dir = name_parent(set->roots[i].fd, name, &base);
 		if (dir == -ENOENT || dir == -ENOTDIR)
@@ -84,11 +85,42 @@ int change_unlink_all(struct tier_set *set, const char *name, int flags, unsigne
 	return 0;
 }
 
+/* Forget a file that is an object.  Return -EAGAIN if the file has moved meanwhile. */
+static int unlink_object(struct tier_set *set, const char *name, struct tier_file *ret)
+{
+	int err = catalog_begin(set->catalog);
+
+	if (err < 0)
+		return err;
+	err = catalog_find(set->catalog, name, ret);
+	if (err == 0 && !root_is_object(&set->roots[ret->root]))
+		err = -EAGAIN;
+	/* The object is deleted later, so that readers can end. */
+	if (err == 0)
+		err = catalog_object_release(set->catalog, ret, object_due());
+	if (err == 0)
+		err = catalog_drop(set->catalog, name);
+	/* Remove a copy that is just moving to a disk. */
+	if (err == 0)
+		err = change_unlink_all(set, name, 0, UINT_MAX);
+	if (err == 0)
+		err = catalog_commit(set->catalog);
+	if (err < 0)
+		catalog_rollback(set->catalog);
+	else
+		set_moved(set, name);
+	return err;
+}
+
 int change_unlink(struct tier_set *set, const char *name, struct tier_file *ret)
 {
 	_cleanup_(closep) int held = hold_name(set, name, ret);
 	int err;
 
+	if (held == -EREMOTE) {
+		err = unlink_object(set, name, ret);
+		return err == -EAGAIN ? -EWOULDBLOCK : err;
+	}
 	if (held < 0)
 		return held;
 	/* Change the catalogue first: if that fails, the file stays. */

@@ -11,8 +11,7 @@
 #define XATTR_NAMES_MAX 65536u /* bytes; the kernel's XATTR_LIST_MAX */
 #define XATTR_VALUE_MAX 65536u /* bytes; the kernel's XATTR_SIZE_MAX */
 
-/* Read len bytes, or up to the end of the file.  Return the count or -errno. */
-static ssize_t read_full(int fd, void *buf, size_t len, uint64_t off)
+ssize_t copy_read(int fd, void *buf, size_t len, uint64_t off)
 {
 	size_t done = 0;
 
@@ -154,11 +153,26 @@ static int write_back(int fd, uint64_t off, size_t len)
 		       strerror(errno));
 }
 
+int copy_write(struct copy_job *job, const void *buf, size_t len, uint64_t off)
+{
+	uint64_t began = now_ns();
+	int r = write_full(job->dst, buf, len, off);
+
+	if (r < 0)
+		return err_set(r, "cannot write the copy at %llu: %s", (unsigned long long)off,
+			       strerror(-r));
+	r = write_back(job->dst, off, len);
+	if (r < 0)
+		return r;
+	job->dst_measured.write_bytes += len;
+	job->dst_measured.write_ns += now_ns() - began;
+	return 0;
+}
+
 static int copy_chunk(struct copy_job *job, char *buf, uint64_t off, size_t len)
 {
 	uint64_t t0 = now_ns(), t1;
-	ssize_t n = read_full(job->src, buf, len, off);
-	int r;
+	ssize_t n = copy_read(job->src, buf, len, off);
 
 	if (n < 0)
 		return err_set((int)n, "cannot read the file at %llu: %s", (unsigned long long)off,
@@ -169,17 +183,7 @@ static int copy_chunk(struct copy_job *job, char *buf, uint64_t off, size_t len)
 	job->src_measured.read_bytes += len;
 	job->src_measured.read_ns += t1 - t0;
 	job->crc = crc32c(job->crc, buf, len);
-	t0 = now_ns();
-	r = write_full(job->dst, buf, len, off);
-	if (r < 0)
-		return err_set(r, "cannot write the copy at %llu: %s", (unsigned long long)off,
-			       strerror(-r));
-	r = write_back(job->dst, off, len);
-	if (r < 0)
-		return r;
-	job->dst_measured.write_bytes += len;
-	job->dst_measured.write_ns += now_ns() - t0;
-	return 0;
+	return copy_write(job, buf, len, off);
 }
 
 static size_t chunk_of(const struct copy_job *job)
@@ -306,7 +310,7 @@ int copy_read_back(const struct copy_job *job, uint32_t *ret)
 			if (r < 0)
 				return r;
 			len = (size_t)MIN(chunk_of(job), to - off);
-			n = read_full(job->dst, buf, len, off);
+			n = copy_read(job->dst, buf, len, off);
 			if (n < 0)
 				return err_set((int)n, "cannot read the file at %llu: %s",
 					       (unsigned long long)off, strerror((int)-n));
@@ -340,9 +344,9 @@ int copy_equal(int a, int b)
 	if (sa.st_size != sb.st_size)
 		return 0;
 	for (uint64_t off = 0;;) {
-		ssize_t n = read_full(a, buf, COPY_CHUNK_MAX, off), m;
+		ssize_t n = copy_read(a, buf, COPY_CHUNK_MAX, off), m;
 
-		m = n < 0 ? n : read_full(b, buf + COPY_CHUNK_MAX, COPY_CHUNK_MAX, off);
+		m = n < 0 ? n : copy_read(b, buf + COPY_CHUNK_MAX, COPY_CHUNK_MAX, off);
 		if (n < 0 || m < 0)
 			return err_set(n < 0 ? (int)n : (int)m, "cannot compare two copies: %s",
 				       strerror(n < 0 ? (int)-n : (int)-m));

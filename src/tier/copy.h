@@ -24,6 +24,9 @@ struct copy_job {
 /* Copy all data and keep holes.  The CRC is of the bytes read. */
 int copy_data(struct copy_job *job);
 
+/* Read len bytes, or up to the end of the file.  Return the count, or -errno without a sentence. */
+ssize_t copy_read(int fd, void *buf, size_t len, uint64_t off);
+
 /* Make the copy durable; its time counts as writing. */
 int copy_sync(struct copy_job *job);
 
@@ -39,6 +42,9 @@ int copy_read_back(const struct copy_job *job, uint32_t *ret);
  * for: the burst would delay reads of all programs.
  */
 void copy_pace(uint64_t rate, uint64_t bytes, uint64_t *due);
+
+/* Write len bytes at off of the copy, and send them to the disk. */
+int copy_write(struct copy_job *job, const void *buf, size_t len, uint64_t off);
 
 /* Store the CRC-32C of a file's content. */
 int copy_crc(int fd, uint64_t size, uint32_t *ret);

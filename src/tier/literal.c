@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Fixed thresholds: at least 100 accesses for the fastest class, at least 10 for the second.
+ * Fixed thresholds: at least 100 accesses for the fastest class, at least 10 for the second.  All
+ * other files belong on the third; only watermarks move files to the class object.
  * Counts never decay.  File size and total size do not matter: only watermarks limit the bytes.
  */
 #include "tier/index.h"
 #include "tier/policy.h"
 
-static const uint32_t thresholds[] = { 100, 10 };
+static const uint32_t thresholds[] = { 100, 10, 0 };
 
 struct literal {
 	struct tier_policy base;
@@ -68,8 +69,9 @@ static void literal_forget(struct tier_policy *p, uint64_t id)
 static enum tier_rating literal_rate(const struct tier_policy *p, uint64_t id)
 {
 	const struct entry *e = index_find(&literal_of(p)->index, id);
+	uint32_t uses = e ? (uint32_t)e->uses : 0;
 
-	return e && e->uses >= literal_of(p)->threshold ? TIER_HOT : TIER_COLD;
+	return uses >= literal_of(p)->threshold ? TIER_HOT : TIER_COLD;
 }
 
 const struct tier_policy_ops tier_literal = {

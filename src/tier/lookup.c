@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/err.h"
+#include "tier/object.h"
 
 #define TRIES 16u /* attempts to look up a file that keeps moving */
 
@@ -11,6 +12,8 @@ static int open_at(const struct tier_set *set, unsigned root, const char *name, 
 {
 	if (root >= set->nr_roots)
 		return -EUCLEAN;
+	if (root_is_object(&set->roots[root]))
+		return -EREMOTE;
 	if (set->roots[root].fd < 0)
 		return -ENODEV;
 	/* openat2(2) rejects O_NONBLOCK with O_PATH, which never blocks anyway. */
@@ -23,7 +26,7 @@ static int open_anywhere(const struct tier_set *set, const char *name, int flags
 {
 	int err = -ENOENT;
 
-	for (unsigned class = 0; class < TIER_CLASSES; class ++) {
+	for (unsigned class = 0; class < TIER_DISK_CLASSES; class ++) {
 		for (unsigned i = 0; i < set->nr_roots; i++) {
 			int fd = set->roots[i].class == class ? open_at(set, i, name, flags)
 							      : -ENOENT;
@@ -57,6 +60,11 @@ int lookup_open(struct tier_set *set, const char *name, int flags, struct tier_f
 			fd = open_at(set, ret_file->root, name, flags);
 		if (fd == -ENODEV)
 			return err_set(ENODEV, "%s", set->roots[ret_file->root].why);
+		if (fd == -EREMOTE)
+			return err_set(EREMOTE,
+				       "%s is an object in %s: first move it to a disk with "
+				       "'penstock tier migrate %s %s --to CLASS'",
+				       name, set->roots[ret_file->root].path, set->name, name);
 		if (fd == -ENOENT || fd == -ENOTDIR)
 			fd = open_anywhere(set, name, flags, ret_file);
 		if (fd >= 0)

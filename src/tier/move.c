@@ -6,6 +6,7 @@
 #include <sys/file.h>
 
 #include "base/err.h"
+#include "tier/object.h"
 #include "tier/progress.h"
 #include "tier/stamp.h"
 #include "tier/watch.h"
@@ -173,14 +174,16 @@ int move_check_kind(const struct moving *v)
 	return 0;
 }
 
-static int check_room(const struct moving *v)
+int move_check_room(const struct moving *v)
 {
-	uint64_t need = (uint64_t)v->st.st_blocks * 512;
+	/* The store keeps no holes. */
+	uint64_t need = root_is_object(v->to) ? (uint64_t)v->st.st_size
+					      : (uint64_t)v->st.st_blocks * 512;
 	struct tier_space class, root;
 	int r = class_space(v->set, v->to->class, &class);
 
 	if (r == 0)
-		r = root_space(v->to, &root);
+		r = root_space(v->set, v->to, &root);
 	if (r < 0)
 		return r;
 	if (need > class.avail || need > root.avail)
@@ -192,7 +195,12 @@ static int check_room(const struct moving *v)
 
 int move_check_target(const struct moving *v)
 {
-	_cleanup_(closep) int there = name_open(v->to->fd, v->m.name, O_PATH | O_NOFOLLOW, 0);
+	_cleanup_(closep) int there = -1;
+
+	/* The key of an object is new. */
+	if (root_is_object(v->to))
+		return 0;
+	there = name_open(v->to->fd, v->m.name, O_PATH | O_NOFOLLOW, 0);
 
 	if (there == -ENOENT)
 		return 0;
@@ -206,8 +214,9 @@ int move_check_target(const struct moving *v)
 int move_open_source(struct moving *v)
 {
 	v->src_tmp = name_open(v->from->fd, TIER_TMP, O_RDONLY | O_DIRECTORY, 0);
-	v->dst_tmp = name_open(v->to->fd, TIER_TMP, O_RDONLY | O_DIRECTORY, 0);
-	if (v->src_tmp < 0 || v->dst_tmp < 0)
+	if (!root_is_object(v->to))
+		v->dst_tmp = name_open(v->to->fd, TIER_TMP, O_RDONLY | O_DIRECTORY, 0);
+	if (v->src_tmp < 0 || (v->dst_tmp < 0 && !root_is_object(v->to)))
 		return move_fail(v, v->src_tmp < 0 ? v->src_tmp : v->dst_tmp,
 				 "cannot open the roots' " TIER_TMP);
 	v->src_dir = name_parent(v->from->fd, v->m.name, &v->src_base);
@@ -221,14 +230,14 @@ int move_open_source(struct moving *v)
 	return 0;
 }
 
-static int move_check_all(struct moving *v)
+int move_check_all(struct moving *v)
 {
 	int r;
 
 	if (v->file.pinned)
 		return err_set(EPERM, "%s is pinned: penstock tier unpin", v->m.name);
-	if (v->from->fd < 0 || v->to->fd < 0)
-		return err_set(ENODEV, "%s", v->from->fd < 0 ? v->from->why : v->to->why);
+	if (!root_usable(v->from) || !root_usable(v->to))
+		return err_set(ENODEV, "%s", !root_usable(v->from) ? v->from->why : v->to->why);
 	if (v->from->read_only || v->to->read_only)
 		return err_set(EROFS, "%s cannot be written",
 			       v->from->read_only ? v->from->path : v->to->path);
@@ -245,7 +254,7 @@ static int move_check_all(struct moving *v)
 	if (r == 0)
 		r = move_check_kind(v);
 	if (r == 0)
-		r = check_room(v);
+		r = move_check_room(v);
 	if (r == 0)
 		r = move_check_target(v);
 	v->stamp = stamp_of(&v->st);
@@ -385,6 +394,11 @@ void move_undo(struct moving *v, bool named)
 	struct err_kept kept;
 
 	err_keep(&kept);
+	if (root_is_object(v->to)) {
+		move_undo_down(v);
+		err_put_back(&kept);
+		return;
+	}
 	if (named) {
 		/* Leave a changed target to recovery, which compares. */
 		if (!is_copy(v)) {
@@ -534,7 +548,9 @@ int move_file(struct tier_set *set, const char *name, unsigned dst, struct move_
 	if (set->background)
 		yield_begin(&v.yield, YIELD_SYS, v.from->dev, v.to->dev);
 	progress_begin(set->progress, name, v.m.src, dst, MIN(v.file.bytes, v.file.stamp.size));
-	r = move_run(&v, &done);
+	r = root_is_object(v.to)     ? move_down(&v, &done)
+	    : root_is_object(v.from) ? move_up(&v, &done)
+				     : move_run(&v, &done);
 	progress_end(set->progress, r);
 	done.ns = now_ns() - began;
 	done.waited_ns = v.waited_ns;
@@ -552,8 +568,8 @@ int move_target(const struct tier_set *set, enum tier_class class, uint64_t byte
 	for (unsigned i = 0; i < set->nr_roots; i++) {
 		const struct tier_root *root = &set->roots[i];
 
-		if (root->class != class || root->fd < 0 || root->read_only ||
-		    root_space(root, &space) < 0)
+		if (root->class != class || !root_usable(root) || root->read_only ||
+		    root_space(set, root, &space) < 0)
 			continue;
 		if (space.avail < bytes || (best >= 0 && space.avail <= most))
 			continue;

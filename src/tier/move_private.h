@@ -4,6 +4,7 @@
 #define PST_TIER_MOVE_PRIVATE_H
 
 #include "tier/copy.h"
+#include "tier/catalog_object.h"
 #include "tier/move.h"
 #include "tier/yield.h"
 
@@ -26,6 +27,7 @@ struct moving {
 	int src_tmp, dst_tmp;
 	const char *src_base, *dst_base; /* last part of the name */
 	char new_name[32], old_name[32]; /* names in dst_tmp and src_tmp */
+	struct tier_object object;       /* the file's object, if one root is of class object */
 };
 
 /* Set the sentence "NAME: what: cause".  Return -|err|. */
@@ -41,6 +43,10 @@ int move_check_kind(const struct moving *v);
 int move_take_lease(struct moving *v);
 /* Refuse a file that could not be locked after the copy. */
 int move_check_lock(const struct moving *v);
+/* Refuse a target without room. */
+int move_check_room(const struct moving *v);
+/* Check all that is wrong with moving a file of a directory, and open the source. */
+int move_check_all(struct moving *v);
 /* Refuse a target that has the name. */
 int move_check_target(const struct moving *v);
 
@@ -67,5 +73,11 @@ int move_name_copy(struct moving *v);
 void move_undo(struct moving *v, bool named);
 /* After the commit: remove the source, or undo the commit if it was written. */
 int move_remove_source(struct moving *v);
+
+/* Move a file of a directory into the object store, and back; see move_object.c. */
+int move_down(struct moving *v, struct move_done *done);
+int move_up(struct moving *v, struct move_done *done);
+/* Before the commit of move_down(), or after it was taken back: forget the object. */
+void move_undo_down(struct moving *v);
 
 #endif

@@ -76,17 +76,19 @@ static int name_make_dir(int dst_fd, int src_fd, const char *name, size_t len)
 	_cleanup_(closep) int like = -1, parent = -1, made = -1;
 	char dir[TIER_NAME_SIZE];
 	const char *base;
-	struct stat st;
+	struct stat st = { .st_mode = 0755, .st_uid = geteuid(), .st_gid = getegid() };
 
 	memcpy(dir, name, len);
 	dir[len] = '\0';
-	like = name_open(src_fd, dir, O_RDONLY | O_DIRECTORY, 0);
-	if (like < 0)
-		return like;
+	if (src_fd >= 0) {
+		like = name_open(src_fd, dir, O_RDONLY | O_DIRECTORY, 0);
+		if (like < 0)
+			return like;
+	}
 	parent = name_parent(dst_fd, dir, &base);
 	if (parent < 0)
 		return parent;
-	if (fstat(like, &st) < 0)
+	if (like >= 0 && fstat(like, &st) < 0)
 		return -errno;
 	if (mkdirat(parent, base, 0700) < 0 && errno != EEXIST)
 		return -errno;

@@ -6,7 +6,7 @@
 
 int place_root(struct tier_set *set, uint64_t bytes)
 {
-	for (unsigned c = 0; c < TIER_CLASSES; c++) {
+	for (unsigned c = 0; c < TIER_DISK_CLASSES; c++) {
 		struct tier_space space;
 		int root = move_target(set, (enum tier_class)c, MAX(bytes, UINT64_C(1)));
 		uint64_t high;

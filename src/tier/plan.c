@@ -2,8 +2,9 @@
 #include "tier/plan.h"
 
 #include "base/err.h"
+#include "tier/object.h"
 
-#define BORDERS (TIER_CLASSES - 1u)
+#define BORDERS (TIER_CLASSES - 1u) /* most borders; see planner.borders */
 
 /* A file that may move. */
 struct candidate {
@@ -17,6 +18,7 @@ struct candidate {
 
 struct planner {
 	struct tier_set *set;
+	unsigned borders;       /* classes minus 1; object counts as a class if it has a root */
 	bool has[TIER_CLASSES]; /* per class: there is a usable, writable root */
 	struct tier_space space[TIER_CLASSES];
 	struct tier_policy *policy[BORDERS];
@@ -37,7 +39,7 @@ static int add_candidate(const struct tier_file *f, void *arg)
 	struct planner *p = arg;
 	struct candidate *c;
 
-	if (f->root >= p->set->nr_roots || p->set->roots[f->root].fd < 0)
+	if (f->root >= p->set->nr_roots || !root_usable(&p->set->roots[f->root]))
 		return 0;
 	if (p->nr == p->room) {
 		size_t room = MAX(2 * p->room, (size_t)1024);
@@ -72,7 +74,7 @@ static int play_access(int64_t id, uint64_t now, void *arg)
 	struct planner *p = arg;
 	const struct candidate *c = bsearch(&key, p->files, p->nr, sizeof(*p->files), plan_by_id);
 
-	for (unsigned b = 0; c && b < BORDERS; b++)
+	for (unsigned b = 0; c && b < p->borders; b++)
 		if (p->set->policy->access(p->policy[b], (uint64_t)id, c->size, now) < 0)
 			return err_set(ENOMEM, "out of memory");
 	return 0;
@@ -83,7 +85,7 @@ static int rate_files(struct planner *p)
 	uint64_t capacity = 0;
 	int r;
 
-	for (unsigned b = 0; b < BORDERS; b++) {
+	for (unsigned b = 0; b < p->borders; b++) {
 		capacity += p->space[b].size / 100 * p->set->limits[b].high;
 		p->policy[b] = p->set->policy->new (capacity, b);
 		if (!p->policy[b])
@@ -94,9 +96,13 @@ static int rate_files(struct planner *p)
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < p->nr; i++)
-		for (unsigned b = 0; b < BORDERS; b++)
+		for (unsigned b = 0; b < p->borders; b++)
 			p->files[i].rating[b] = p->set->policy->rate(p->policy[b],
 								     (uint64_t)p->files[i].id);
+	/* by_heat() asks for the border below each class. */
+	for (size_t i = 0; i < p->nr; i++)
+		for (unsigned b = p->borders; b < BORDERS; b++)
+			p->files[i].rating[b] = p->files[i].rating[p->borders - 1];
 	return 0;
 }
 
@@ -161,7 +167,7 @@ static enum tier_class plan_wanted(const struct planner *p, const struct candida
 {
 	unsigned want = 0;
 
-	while (want < BORDERS && c->rating[want] != TIER_HOT)
+	while (want < p->borders && c->rating[want] != TIER_HOT)
 		want++;
 	while (want < TIER_CLASSES && !p->has[want])
 		want++;
@@ -171,7 +177,7 @@ static enum tier_class plan_wanted(const struct planner *p, const struct candida
 /* Demote from the slowest class up, so that each class has room for files from faster ones. */
 static int demote(struct planner *p)
 {
-	for (unsigned class = BORDERS; class -- > 0;) {
+	for (unsigned class = p->borders; class -- > 0;) {
 		const struct tier_limits *l = &p->set->limits[class];
 		bool must = p->space[class].used > plan_mark(p, class, l->high);
 
@@ -229,10 +235,11 @@ int plan_make(struct tier_set *set, struct plan *ret)
 	int r = 0;
 
 	*ret = (struct plan){ 0 };
+	p.borders = object_root(set) < 0 ? BORDERS - 1 : BORDERS;
 	for (unsigned i = 0; i < TIER_CLASSES && r == 0; i++)
 		r = class_space(set, (enum tier_class)i, &p.space[i]);
 	for (unsigned i = 0; i < set->nr_roots; i++)
-		if (set->roots[i].fd >= 0 && !set->roots[i].read_only)
+		if (root_usable(&set->roots[i]) && !set->roots[i].read_only)
 			p.has[set->roots[i].class] = true;
 	if (r == 0)
 		r = catalog_each(set->catalog, add_candidate, &p);

@@ -5,6 +5,8 @@
 #include "base/err.h"
 #include "tier/copy.h"
 #include "tier/move.h"
+#include "tier/object.h"
+#include "tier/recover_object.h"
 #include "tier/stamp.h"
 
 /* Leftovers of a move.  Descriptors are -errno for files that cannot be opened. */
@@ -209,6 +211,10 @@ static int recover_move(struct tier_set *set, const struct tier_move *m,
 
 	if (m->src >= set->nr_roots || m->dst >= set->nr_roots)
 		return err_set(EUCLEAN, "the journal names a root that set.conf does not have");
+	if (root_is_object(&set->roots[m->dst]))
+		return recover_down(set, m, counts);
+	if (root_is_object(&set->roots[m->src]))
+		return recover_up(set, m, counts);
 	if (set->roots[m->src].fd < 0 || set->roots[m->dst].fd < 0) {
 		counts->waiting++;
 		(void)snprintf(counts->why, sizeof(counts->why), "%s",

@@ -55,7 +55,8 @@ static bool other_has(const struct scan *s, const struct tier_file *f)
 
 	if (f->root == s->root || !root)
 		return false;
-	/* A root that cannot be opened keeps its files. */
+	/* A root that cannot be opened keeps its files.  For objects the catalogue is
+	 * authoritative. */
 	if (root->fd < 0)
 		return true;
 	fd = name_open(root->fd, f->name, O_PATH, 0);

@@ -14,7 +14,7 @@ struct scan_counts {
 };
 
 /*
- * Walk all usable roots, with the set locked.  Files of other roots stay in the catalogue
+ * Walk all usable directories, with the set locked.  Files of other roots stay in the catalogue
  * unchanged.  For a name in two roots, keep the root that the catalogue had, or else the fastest
  * one.  No file is changed.
  */

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/size.h"
 #include "tier/epoch.h"
+#include "tier/object.h"
 #include "tier/progress.h"
 
 #define CONF "set.conf"
@@ -19,7 +20,7 @@
 #define MARKER_NEW TIER_DIR "/id.new"
 #define FIRST_LINE "penstock tier 1"
 
-static const char *const class_names[TIER_CLASSES] = { "nvme", "ssd", "hdd" };
+static const char *const class_names[TIER_CLASSES] = { "nvme", "ssd", "hdd", "object" };
 
 const char *tier_class_name(enum tier_class class)
 {
@@ -33,7 +34,7 @@ int tier_class_find(const char *name, enum tier_class *ret)
 			*ret = (enum tier_class)i;
 			return 0;
 		}
-	return err_set(EINVAL, "there is no class '%s': it is nvme, ssd or hdd", name);
+	return err_set(EINVAL, "there is no class '%s': it is nvme, ssd, hdd or object", name);
 }
 
 /* ------------------------------------------------------------- text files */
@@ -113,7 +114,8 @@ static int put_conf(const struct tier_set *set, int dir_fd)
 	(void)fprintf(f, FIRST_LINE "\nset %s\npolicy %s\n", set->id, set->policy->name);
 	if (set->same_fs)
 		(void)fprintf(f, "same-filesystem\n");
-	for (unsigned i = 0; i < TIER_CLASSES; i++)
+	/* Earlier releases do not know the class object. */
+	for (unsigned i = 0; i < (object_root(set) < 0 ? TIER_DISK_CLASSES : TIER_CLASSES); i++)
 		(void)fprintf(f, "limits %s quota %llu low %u high %u rate %llu\n", class_names[i],
 			      (unsigned long long)set->limits[i].quota, set->limits[i].low,
 			      set->limits[i].high, (unsigned long long)set->limits[i].rate);
@@ -155,9 +157,12 @@ static int root_line(struct tier_set *set, const char *line)
 	int at = 0;
 
 	if (set->nr_roots == TIER_ROOTS_MAX ||
-	    sscanf(line, "root %7s %32s %n", class, id, &at) != 2 || !at || line[at] != '/' ||
+	    sscanf(line, "root %7s %32s %n", class, id, &at) != 2 || !at ||
 	    strlen(line + at) >= sizeof(root->path) || !is_id(id) ||
 	    tier_class_find(class, &root->class) < 0)
+		return -EINVAL;
+	if (root_is_object(root) ? strncmp(line + at, "s3://", 5) != 0 || object_root(set) >= 0
+				 : line[at] != '/')
 		return -EINVAL;
 	(void)snprintf(root->path, sizeof(root->path), "%s", line + at);
 	memcpy(root->id, id, sizeof(id));
@@ -210,6 +215,11 @@ static int get_conf(struct tier_set *set, int dir_fd)
 	}
 	if (!set->policy || !set->id[0] || !set->nr_roots)
 		return err_set(EINVAL, "%s/" CONF " lacks the set's id, its policy or its roots",
+			       set->state);
+	if (object_root(set) >= 0 && !set->limits[TIER_OBJECT].quota)
+		return err_set(EINVAL,
+			       "%s/" CONF " has a root of class object and no quota of it: a store "
+			       "does not tell its size",
 			       set->state);
 	return 0;
 }
@@ -313,7 +323,7 @@ static void set_root_open(const struct tier_set *set, struct tier_root *root)
 	char want[256], set_id[TIER_ID_SIZE];
 	int r;
 
-	if (root_dir(root) < 0)
+	if (root_is_object(root) || root_dir(root) < 0)
 		return;
 	r = read_text(root->fd, MARKER, &text);
 	if (r == -ENOENT) {
@@ -350,10 +360,29 @@ static void check_apart(struct tier_set *set)
 					set->roots[k].path, set->roots[i].path);
 }
 
-int root_space(const struct tier_root *root, struct tier_space *ret)
+/* Objects that wait to be deleted still take room. */
+static int object_space(const struct tier_set *set, const struct tier_root *root,
+			struct tier_space *ret)
+{
+	uint64_t nr, garbage;
+	int r = catalog_root_bytes(set->catalog, (unsigned)(root - set->roots), &ret->used);
+
+	if (r == 0)
+		r = catalog_garbage_count(set->catalog, &nr, &garbage);
+	if (r < 0)
+		return r;
+	ret->used += garbage;
+	ret->size = set->limits[TIER_OBJECT].quota;
+	ret->avail = ret->size > ret->used ? ret->size - ret->used : 0;
+	return 0;
+}
+
+int root_space(const struct tier_set *set, const struct tier_root *root, struct tier_space *ret)
 {
 	struct statvfs vfs;
 
+	if (root_is_object(root))
+		return object_space(set, root, ret);
 	if (root->fd < 0)
 		return err_set(ENODEV, "%s", root->why);
 	if (fstatvfs(root->fd, &vfs) < 0)
@@ -372,10 +401,10 @@ int class_space(struct tier_set *set, enum tier_class class, struct tier_space *
 	int r = 0;
 
 	for (unsigned i = 0; i < set->nr_roots && r == 0; i++) {
-		if (set->roots[i].class != class || set->roots[i].fd < 0)
+		if (set->roots[i].class != class || !root_usable(&set->roots[i]))
 			continue;
-		r = root_space(&set->roots[i], &one);
-		if (r == 0)
+		r = root_space(set, &set->roots[i], &one);
+		if (r == 0 && !root_is_object(&set->roots[i]))
 			r = catalog_root_bytes(set->catalog, i, &one.used);
 		/* Bytes that others use on the file system are not available to the set. */
 		sum.size += MIN(one.size, one.used + one.avail);
@@ -392,12 +421,44 @@ int class_space(struct tier_set *set, enum tier_class class, struct tier_space *
 
 /* ------------------------------------------------------------------- init */
 
+static int init_check_object(const struct tier_set *set, struct tier_root *root)
+{
+	size_t len = strlen(root->path);
+
+	if (strncmp(root->path, "s3://", 5) != 0 || strpbrk(root->path, "\n"))
+		return err_set(EINVAL, "%s is not s3://BUCKET/PREFIX", root->path);
+	while (len && root->path[len - 1] == '/')
+		root->path[--len] = '\0';
+	if (!strchr(root->path + 5, '/') || len > OBJECT_KEY_SIZE / 2)
+		return err_set(EINVAL,
+			       "%s is not s3://BUCKET/PREFIX: the set needs a prefix of its own, "
+			       "of at most %u bytes",
+			       root->path, OBJECT_KEY_SIZE / 2);
+	if (root != &set->roots[object_root(set)])
+		return err_set(EINVAL, "a set has one root of class object at most");
+	if (!set->limits[TIER_OBJECT].quota)
+		return err_set(EINVAL,
+			       "the class object needs a quota, because a store does not tell its "
+			       "size: --quota object:BYTES");
+	return 0;
+}
+
 static int init_check(struct tier_set *set)
 {
+	unsigned nr_dirs = 0;
+
 	for (unsigned i = 0; i < set->nr_roots; i++) {
 		struct tier_root *root = &set->roots[i];
 		char real[PATH_MAX];
 
+		if (root_is_object(root)) {
+			int r = init_check_object(set, root);
+
+			if (r < 0)
+				return r;
+			continue;
+		}
+		nr_dirs++;
 		if (strpbrk(root->path, "\n"))
 			return err_set(EINVAL, "the path of a root has a newline in it");
 		if (!realpath(root->path, real))
@@ -424,6 +485,8 @@ static int init_check(struct tier_set *set)
 				       "remove %s/" MARKER,
 				       root->path, root->path);
 	}
+	if (!nr_dirs)
+		return err_set(EINVAL, "a set needs a directory: new files are made there");
 	check_apart(set);
 	return set_whole(set);
 }
@@ -433,6 +496,8 @@ static int init_root(const struct tier_set *set, struct tier_root *root)
 	char text[256];
 	int r = 0;
 
+	if (root_is_object(root))
+		return object_marker_make(set, root);
 	if ((mkdirat(root->fd, TIER_DIR, 0700) < 0 && errno != EEXIST) ||
 	    (mkdirat(root->fd, TIER_TMP, 0700) < 0 && errno != EEXIST) || fsync(root->fd) < 0)
 		r = -errno;
@@ -446,7 +511,7 @@ static int init_root(const struct tier_set *set, struct tier_root *root)
 int set_init(struct tier_set *set)
 {
 	_cleanup_(closep) int dir = -1;
-	int r = set_state_dir(set->name, set->state);
+	int r = set_state_dir(set->name, set->state), object = object_root(set);
 
 	if (r == 0)
 		r = make_dirs(set->state);
@@ -467,8 +532,12 @@ int set_init(struct tier_set *set)
 	if (r == 0)
 		r = catalog_open(set->state, &set->catalog);
 	set->catalog = catalog_close(set->catalog);
+	/* The store first: if it fails, nothing is left on the disks. */
+	if (r == 0 && object >= 0)
+		r = init_root(set, &set->roots[object]);
 	for (unsigned i = 0; i < set->nr_roots && r == 0; i++)
-		r = init_root(set, &set->roots[i]);
+		if (!root_is_object(&set->roots[i]))
+			r = init_root(set, &set->roots[i]);
 	return r < 0 ? r : put_conf(set, dir);
 }
 
@@ -537,7 +606,7 @@ struct tier_set *set_close(struct tier_set *set)
 int set_whole(const struct tier_set *set)
 {
 	for (unsigned i = 0; i < set->nr_roots; i++)
-		if (set->roots[i].fd < 0)
+		if (!root_usable(&set->roots[i]))
 			return err_set(ENODEV, "%s", set->roots[i].why);
 	return 0;
 }

@@ -7,7 +7,8 @@
  *	catalog.db   the catalogue and the journal (catalog.h)
  *	lock         locked with flock() while a process moves, scans or recovers
  * Each root has .tier/id, which names the set and the root.  If a disk is not mounted, this file is
- * missing, and nothing is written to the mount point.
+ * missing, and nothing is written to the mount point.  The root of class object is a prefix of a
+ * bucket (object.h), and has no descriptor.
  */
 #ifndef PST_TIER_SET_H
 #define PST_TIER_SET_H
@@ -19,23 +20,29 @@
 #include "tier/catalog.h"
 #include "tier/policy.h"
 
-enum tier_class { TIER_NVME, TIER_SSD, TIER_HDD, TIER_CLASSES };
+enum tier_class { TIER_NVME, TIER_SSD, TIER_HDD, TIER_OBJECT, TIER_CLASSES };
+
+#define TIER_DISK_CLASSES TIER_OBJECT /* classes whose roots are directories */
 
 #define TIER_ROOTS_MAX 64u
 #define TIER_ID_SIZE 33u /* 128 random bits as hexadecimal digits, and NUL */
 
 /* Limits of one class, over all its roots. */
 struct tier_limits {
-	uint64_t quota;     /* most bytes in all roots of the class; 0: no quota */
+	/* Most bytes in all roots of the class; 0: no quota.  The class object needs one, because
+	 * a store does not tell its size. */
+	uint64_t quota;
 	unsigned low, high; /* per cent: above high, the mover demotes until low */
 	uint64_t rate;      /* most bytes per second that the mover reads or writes; 0: unlimited */
 };
 
 struct tier_root {
 	enum tier_class class;
-	char path[PATH_MAX];
+	char path[PATH_MAX]; /* of class object: s3://BUCKET/PREFIX, without a slash at the end */
 	char id[TIER_ID_SIZE];
-	int fd; /* -1: the root cannot be used; the cause is in @why */
+	/* -1: the root cannot be used, and the cause is in @why; or the root is of class object. */
+	int fd;
+	bool marked; /* of class object: the marker was seen */
 	dev_t dev;
 	bool read_only;
 	char why[256];
@@ -79,7 +86,8 @@ int set_init(struct tier_set *set);
 /* Open a set without its catalogue; otherwise as set_open(). */
 int set_open_roots(const char *name, struct tier_set **ret);
 
-/* Open a set, even if some roots cannot be used: their fd is -1, and their @why has the cause. */
+/* Open a set, even if some roots cannot be used: their fd is -1, and their @why has the cause.  The
+ * store of an object root is not asked. */
 int set_open(const char *name, struct tier_set **ret);
 struct tier_set *set_close(struct tier_set *set);
 
@@ -114,8 +122,9 @@ struct tier_space {
 	uint64_t avail; /* bytes that can be written now */
 };
 
-/* Return the space of one root's file system; used is not filled in. */
-int root_space(const struct tier_root *root, struct tier_space *ret);
+/* Return the space of one root: of its file system, or the quota of class object; used is filled in
+ * for class object only. */
+int root_space(const struct tier_set *set, const struct tier_root *root, struct tier_space *ret);
 
 /* Return the space of a class: its usable roots together, limited by the quota; used is filled
  * in. */

@@ -54,15 +54,15 @@ static int init(const char *name, char *dirs[])
 	(void)snprintf(set.name, sizeof(set.name), "%s", name);
 	set.policy = tier_policy_find(TIER_POLICY_DEFAULT);
 	set.same_fs = true;
-	set.nr_roots = TIER_CLASSES;
-	for (unsigned i = 0; i < TIER_CLASSES; i++) {
+	set.nr_roots = TIER_DISK_CLASSES;
+	for (unsigned i = 0; i < TIER_DISK_CLASSES; i++) {
 		set.limits[i] = (struct tier_limits){ .low = 80, .high = 90 };
 		set.roots[i].class = (enum tier_class)i;
 		set.roots[i].fd = -1;
 		(void)snprintf(set.roots[i].path, PATH_MAX, "%s", dirs[i]);
 	}
 	r = set_init(&set);
-	for (unsigned i = 0; i < TIER_CLASSES; i++)
+	for (unsigned i = 0; i < TIER_DISK_CLASSES; i++)
 		closep(&set.roots[i].fd);
 	return r;
 }

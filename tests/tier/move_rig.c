@@ -47,7 +47,7 @@ void set_up(void)
 	(void)snprintf(set->name, sizeof(set->name), "m");
 	set->policy = tier_policy_find(TIER_POLICY_DEFAULT);
 	set->same_fs = true;
-	for (unsigned i = 0; i < TIER_CLASSES; i++) {
+	for (unsigned i = 0; i < TIER_DISK_CLASSES; i++) {
 		struct tier_root *root = &set->roots[set->nr_roots++];
 
 		set->limits[i] = (struct tier_limits){ .low = 80, .high = 90 };
@@ -58,7 +58,7 @@ void set_up(void)
 		T_EQ(mkdir(root->path, 0755), 0);
 	}
 	T_OK(set_init(set));
-	for (unsigned i = 0; i < TIER_CLASSES; i++)
+	for (unsigned i = 0; i < TIER_DISK_CLASSES; i++)
 		(void)close(set->roots[i].fd);
 	free(set);
 	T_EQ(mkdir(path_of(TIER_HDD, "d"), 0750), 0);
@@ -122,7 +122,7 @@ void check_set(int result)
 	if (wrote)
 		T_EQ(buf[SIZE], '!');
 	(void)close(fd);
-	for (unsigned i = 0; i < TIER_CLASSES; i++)
+	for (unsigned i = 0; i < TIER_DISK_CLASSES; i++)
 		T_EQ(files_in(path_of((enum tier_class)i, TIER_TMP)), 0);
 	T_CHECK(!set_close(set));
 }

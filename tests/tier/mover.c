@@ -45,7 +45,7 @@ static bool move_some(struct tier_set *set, struct names *n)
 	r = catalog_each(set->catalog, add_name, n);
 	if (r < 0 || !n->nr)
 		return false;
-	root = move_target(set, (enum tier_class)(rand() % TIER_CLASSES), 0);
+	root = move_target(set, (enum tier_class)(rand() % TIER_DISK_CLASSES), 0);
 	if (root < 0)
 		return false;
 	r = move_file(set, n->name[(unsigned)rand() % n->nr], (unsigned)root, &done);

@@ -532,7 +532,7 @@ static void somebody_removes(void)
 		if (removed) {
 			nr_removed++;
 			T_CHECK(access(path_of(TIER_NVME, "d"), F_OK) < 0);
-			for (unsigned i = 0; i < TIER_CLASSES; i++)
+			for (unsigned i = 0; i < TIER_DISK_CLASSES; i++)
 				T_EQ(files_in(path_of((enum tier_class)i, TIER_TMP)), 0);
 		}
 		tear_down();

@@ -40,7 +40,7 @@ static struct tier_set *set_up(const char *policy, enum tier_class where, unsign
 	set->policy = tier_policy_find(policy);
 	T_CHECK(set->policy);
 	set->same_fs = true;
-	for (unsigned i = 0; i < TIER_CLASSES; i++) {
+	for (unsigned i = 0; i < TIER_DISK_CLASSES; i++) {
 		struct tier_root *root = &set->roots[set->nr_roots++];
 
 		set->limits[i] = (struct tier_limits){ .low = 50, .high = 100 };
@@ -54,7 +54,7 @@ static struct tier_set *set_up(const char *policy, enum tier_class where, unsign
 		T_EQ(mkdir(root->path, 0755), 0);
 	}
 	T_OK(set_init(set));
-	for (unsigned i = 0; i < TIER_CLASSES; i++)
+	for (unsigned i = 0; i < TIER_DISK_CLASSES; i++)
 		(void)close(set->roots[i].fd);
 	free(set);
 	for (unsigned i = 0; i < FILES; i++) {
@@ -174,7 +174,7 @@ static void promotions_fit(void)
 {
 	struct tier_set *set = set_up("arc", TIER_HDD, 4);
 	struct plan plan;
-	unsigned nr[TIER_CLASSES] = { 0 };
+	unsigned nr[TIER_DISK_CLASSES] = { 0 };
 
 	for (unsigned k = 0; k < 2 * FILES; k++) {
 		char name[16];
