@@ -5,7 +5,8 @@
  * Requests run on the file in the root that the catalogue names.  After the mover has moved the
  * file to another root, the next request sees that the name's epoch has changed (epoch.h).  The
  * request is retried while a thread of the set opens the file in its new root.  A file that is open
- * for writing is not moved, so writes never go to a stale copy.
+ * for writing is not moved, so writes never go to a stale copy.  A file that is an object is open for
+ * reading only, as s3://BUCKET/KEY.
  *
  * Lock order: sets_lock, set->lock (catalogue, files), set->wake_lock.
  */
@@ -23,6 +24,7 @@
 #include "file/module.h"
 #include "tier/epoch.h"
 #include "tier/lookup.h"
+#include "tier/object.h"
 #include "tier/place.h"
 #include "tier/provider.h"
 #include "tier/set.h"
@@ -41,6 +43,7 @@ struct open_set {
 	unsigned users;   /* number of open files; under sets_lock */
 	struct tier_set *set;
 	pthread_mutex_t lock; /* covers the catalogue, files and accesses */
+	pthread_cond_t idle;  /* a file is not busy any more */
 	struct list files;
 	pthread_mutex_t wake_lock; /* held only briefly, because requests take it */
 	pthread_cond_t wake;
@@ -56,6 +59,7 @@ struct set_file {
 	struct list link; /* in in->files */
 	char *name;
 	uint64_t accesses; /* accesses not yet counted in the catalogue */
+	bool busy;         /* a thread opens the file without the set's lock; under in->lock */
 	const _Atomic uint64_t *epoch;
 	_Atomic uint64_t seen; /* value of *epoch when of[now] was found */
 	atomic_uint now;
@@ -108,11 +112,70 @@ static int provider_err_open(const struct open_set *s, const char *name, int err
 	return err_set(err, "cannot open %s of the set %s: %s", name, s->set->name, strerror(-err));
 }
 
+/* Where the object of a file is. */
+struct object_place {
+	struct tier_root root;
+	struct tier_object object;
+	uint64_t size;
+};
+
+static int find_place(struct open_set *s, const char *name, struct object_place *ret)
+{
+	struct tier_file file;
+	int r = catalog_find(s->set->catalog, name, &file);
+
+	if (r == 0 && (file.root >= s->set->nr_roots || !root_is_object(&s->set->roots[file.root])))
+		r = -ENOENT;
+	if (r == 0)
+		r = catalog_object(s->set->catalog, file.id, &ret->object);
+	/* The file has moved meanwhile. */
+	if (r == -ENOENT)
+		return err_set(EAGAIN, "%s is being moved; ask again", name);
+	if (r < 0)
+		return r;
+	ret->root = s->set->roots[file.root];
+	ret->size = file.stamp.size;
+	return 0;
+}
+
+/*
+ * Open an object.  If another program replaces it between the two requests, its reads fail with
+ * -ESTALE, because the file keeps the ETag of its own first request.
+ */
+static int open_object(const struct object_place *p, uint32_t flags, struct pst_file **ret)
+{
+	struct object_facts facts;
+	char url[OBJECT_URL_SIZE];
+	int r;
+
+	object_url(&p->root, p->object.key, url);
+	r = host->open(url, PST_FILE_READ | (flags & (PST_FILE_STABLE | PST_FILE_PLAIN)), NULL,
+		       ret);
+	if (r == 0) {
+		r = object_same(&p->root, &p->object, p->size, &facts);
+		if (r < 0)
+			*ret = host->close(*ret);
+	}
+	return r;
+}
+
 /* Create the library's file from a descriptor of open_now(). */
 static int open_beneath(struct open_set *s, const char *name, uint32_t flags, struct pst_file **ret)
 {
 	int fd = open_now(s, name, flags), r;
 
+	if (fd == -EREMOTE && !(flags & PST_FILE_WRITE)) {
+		_cleanup_(freep) struct object_place *p = malloc(sizeof(*p));
+
+		r = p ? find_place(s, name, p) : err_set(ENOMEM, "out of memory");
+		if (r < 0)
+			return r;
+		/* The server may take long: let others open files of the set. */
+		(void)pthread_mutex_unlock(&s->lock);
+		r = open_object(p, flags, ret);
+		(void)pthread_mutex_lock(&s->lock);
+		return r;
+	}
 	if (fd < 0)
 		return fd;
 	r = host->wrap(fd, flags & (PST_FILE_STABLE | PST_FILE_PLAIN), NULL, ret);
@@ -156,6 +219,9 @@ static int provider_create(struct open_set *s, const char *name, uint32_t flags,
 	if (fd >= 0) {
 		(void)close(fd);
 		r = flags & PST_FILE_EXCL ? err_set(EEXIST, "%s is there already", name) : 0;
+	} else if (fd == -EREMOTE) {
+		/* Opening it for writing fails later, with the cure. */
+		r = flags & PST_FILE_EXCL ? err_set(EEXIST, "%s is there already", name) : 0;
 	} else if (fd == -ENOENT) {
 		r = provider_make(s, name, flags, mode);
 	} else {
@@ -169,7 +235,7 @@ static int provider_create(struct open_set *s, const char *name, uint32_t flags,
 
 /* ------------------------------------------------------ the thread of a set */
 
-/* Open the file in its current root, for later requests. */
+/* Open the file in its current root, for later requests.  Unlocks the set while it opens an object. */
 static void provider_follow(struct open_set *s, struct set_file *f)
 {
 	unsigned now = atomic_load(&f->now), other = 1 - now;
@@ -183,7 +249,10 @@ static void provider_follow(struct open_set *s, struct set_file *f)
 	if (atomic_load(&f->holds[other]))
 		return;
 	f->of[other] = host->close(f->of[other]);
+	f->busy = true;
 	r = open_beneath(s, f->name, f->file.flags, &beneath);
+	f->busy = false;
+	(void)pthread_cond_broadcast(&s->idle);
 	if (r == -ENOENT) {
 		/* The file was deleted: processes that have it open keep its bytes. */
 		atomic_store(&f->err, 0);
@@ -288,6 +357,7 @@ static void open_set_free(struct open_set *s)
 	(void)set_close(s->set);
 	(void)pthread_cond_destroy(&s->wake);
 	(void)pthread_mutex_destroy(&s->wake_lock);
+	(void)pthread_cond_destroy(&s->idle);
 	(void)pthread_mutex_destroy(&s->lock);
 	free(s);
 }
@@ -302,6 +372,7 @@ static int open_set_new(const char *name, struct open_set **ret)
 		return err_set(ENOMEM, "out of memory");
 	list_init(&s->files);
 	(void)pthread_mutex_init(&s->lock, NULL);
+	(void)pthread_cond_init(&s->idle, NULL);
 	(void)pthread_mutex_init(&s->wake_lock, NULL);
 	(void)pthread_condattr_init(&attr);
 	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -370,6 +441,8 @@ static void set_file_free(struct file *file)
 	struct open_set *s = f->in;
 
 	(void)pthread_mutex_lock(&s->lock);
+	while (f->busy)
+		(void)pthread_cond_wait(&s->idle, &s->lock);
 	if (f->accesses && catalog_access(s->set->catalog, f->name, f->accesses) < 0)
 		log_debug("accesses to %s are not counted: %s", f->name, err_text());
 	if (!list_empty(&f->link))

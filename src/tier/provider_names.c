@@ -71,6 +71,14 @@ static int file_facts(struct tier_set *set, const char *name, struct pst_name_in
 	int fd = lookup_open(set, name, O_PATH, &f), r = 0;
 	struct stat st;
 
+	if (fd == -EREMOTE) {
+		/* The catalogue has the facts of an object. */
+		ret->kind = PST_NAME_FILE;
+		ret->has = PST_NAME_HAS_SIZE | PST_NAME_HAS_MTIME;
+		ret->size = f.stamp.size;
+		ret->mtime_ns = f.stamp.mtime_ns;
+		return 0;
+	}
 	if (fd < 0)
 		return fd;
 	if (fstat(fd, &st) < 0)
@@ -190,6 +198,9 @@ static int err_change(const struct in_set *in, const char *what, int err)
 	if (provider_names_is_busy(err))
 		return err_set(EBUSY, "%s of the set %s is being moved; try again", in->name,
 			       in->set->name);
+	/* The sentence of lookup_open() names the cure. */
+	if (err == -EREMOTE)
+		return err;
 	return err_set(err, "cannot %s %s of the set %s: %s", what, in->name, in->set->name,
 		       strerror(-err));
 }
