@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "tier/change.h"
 #include "tier/move.h"
+#include "tier/object.h"
 #include "tier/place.h"
 #include "tier/scan.h"
 #include "tier/stamp.h"
@@ -110,14 +111,16 @@ static int make_tree(struct set_source *s)
 	int r = 0;
 
 	for (unsigned i = 0; i < s->set->nr_roots; i++)
-		if (s->set->roots[i].class >= s->set->roots[s->tree].class)
+		if (!root_is_object(&s->set->roots[i]) &&
+		    (root_is_object(&s->set->roots[s->tree]) ||
+		     s->set->roots[i].class >= s->set->roots[s->tree].class))
 			s->tree = i;
 	for (unsigned i = 0; i < s->set->nr_roots && r == 0; i++) {
-		int fd = i == s->tree
+		int fd = i == s->tree || root_is_object(&s->set->roots[i])
 				 ? -1
 				 : name_open(s->set->roots[i].fd, ".", O_RDONLY | O_DIRECTORY, 0);
 
-		if (i == s->tree)
+		if (i == s->tree || root_is_object(&s->set->roots[i]))
 			continue;
 		r = fd < 0 ? err_set(fd, "cannot open %s: %s", s->set->roots[i].path, strerror(-fd))
 			   : mirror(s, i, fd, path, 0);
@@ -139,7 +142,9 @@ static int set_begin(const char *name, struct set_source *s)
 		return r;
 	r = recover_set(s->set, &recovered);
 	if (r == 0 && recovered.waiting)
-		r = err_set(EBUSY, "a move waits to be ended: %s", recovered.why);
+		r = err_set(EBUSY,
+			    "a move waits to be ended: %s; 'penstock tier status %s' tries again",
+			    recovered.why, name);
 	if (r == 0)
 		r = scan_set(s->set, &scanned);
 	if (r == 0 && scanned.twice)
@@ -312,6 +317,12 @@ static int set_lookup(struct fs *fs, struct node *dir, const char *name,
 		err = file_entry(fs, path, ret);
 		(void)pthread_mutex_unlock(&fs->set->lock);
 	} while (set_try_again(&err, until));
+	if (err == -EREMOTE && !fs->set->told_object) {
+		fs->set->told_object = true;
+		log_warn("files that are objects cannot be opened in a mount; move them to a disk "
+			 "with penstock tier migrate SET NAME --to CLASS",
+			 "first=%s", log_text(path).s);
+	}
 	return err;
 }
 
@@ -335,6 +346,8 @@ static int find_node(struct fs *fs, struct node *n)
 
 	switch (fd) {
 	case -EWOULDBLOCK:
+	/* The file is an object now.  Its old inode must not be used: a write would be lost. */
+	case -EREMOTE:
 	case -EMFILE:
 	case -ENFILE:
 	case -ENOMEM:

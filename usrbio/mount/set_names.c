@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "tier/change.h"
+#include "tier/object.h"
 #include "tier/place.h"
 #include "tier/progress.h"
 #include "tier/stamp.h"
@@ -227,6 +228,20 @@ static int set_unlink(struct fs *fs, const struct node *dir, const char *name)
 	return err;
 }
 
+static int is_object(const struct tier_file *f, void *arg)
+{
+	const struct set_source *s = arg;
+
+	return root_is_object(&s->set->roots[f->root]) ? -ENOTEMPTY : 0;
+}
+
+/* Return -ENOTEMPTY if a file below the directory is an object.  With set->lock. */
+static int check_no_objects(struct set_source *s, const char *path)
+{
+	return object_root(s->set) < 0 ? 0
+				       : catalog_each_below(s->set->catalog, path, is_object, s);
+}
+
 static int set_rmdir(struct fs *fs, const struct node *dir, const char *name)
 {
 	struct set_source *s = fs->set;
@@ -238,8 +253,10 @@ static int set_rmdir(struct fs *fs, const struct node *dir, const char *name)
 	if (err < 0)
 		return err;
 	(void)pthread_mutex_lock(&s->lock);
+	err = check_no_objects(s, path);
 	/* Other roots get the directory again when a file needs it. */
-	err = change_unlink_all(s->set, path, AT_REMOVEDIR, s->tree);
+	if (err == 0)
+		err = change_unlink_all(s->set, path, AT_REMOVEDIR, s->tree);
 	if (err == 0 && unlinkat(dir->fd, name, AT_REMOVEDIR) < 0)
 		err = -errno;
 	(void)pthread_mutex_unlock(&s->lock);
@@ -277,7 +294,8 @@ static int rename_dir(struct set_source *s, const struct node *dir, const char *
 
 	if (r < 0)
 		return r;
-	if (r == 0 || change_unlink_all(s->set, path, AT_REMOVEDIR, s->tree) < 0)
+	if (r == 0 || check_no_objects(s, path) < 0 ||
+	    change_unlink_all(s->set, path, AT_REMOVEDIR, s->tree) < 0)
 		return -EXDEV;
 	r = change_unlink_all(s->set, to_path, AT_REMOVEDIR, s->tree);
 	if (r == 0 && renameat2(dir->fd, name, to->fd, to_name, flags) < 0)
@@ -362,7 +380,7 @@ void set_dir_attr(struct fs *fs, const struct node *dir)
 	for (unsigned i = 0; *path && i < s->set->nr_roots; i++) {
 		_cleanup_(closep) int fd = -1;
 
-		if (i == s->tree)
+		if (i == s->tree || root_is_object(&s->set->roots[i]))
 			continue;
 		fd = name_open(s->set->roots[i].fd, path, O_RDONLY | O_DIRECTORY, 0);
 		if (fd >= 0 &&
@@ -414,9 +432,10 @@ static int add_file(struct listing *l, const char *name)
 		fd = change_find(l->fs->set->set, path, &f);
 		(void)pthread_mutex_unlock(&l->fs->set->lock);
 	} while (set_try_again(&fd, until));
-	if (fd < 0)
+	/* An object has a number as well. */
+	if (fd < 0 && fd != -EREMOTE)
 		return fd == -ENOENT ? 0 : fd;
-	(void)close(fd);
+	closep(&fd);
 	return add_entry(l, name, node_number(&l->fs->nodes, SET_DEV, (ino_t)f.id), S_IFREG);
 }
 
@@ -460,6 +479,34 @@ static int list_root(struct listing *l, const struct node *dir, unsigned root)
 	return err;
 }
 
+/* Add a file that is an object, if it is in the directory itself. */
+static int list_object(const struct tier_file *f, void *arg)
+{
+	struct listing *l = arg;
+	const char *name = f->name + strlen(l->path) + (*l->path != '\0');
+
+	if (!root_is_object(&l->fs->set->set->roots[f->root]) || strchr(name, '/'))
+		return 0;
+	return add_entry(l, name, node_number(&l->fs->nodes, SET_DEV, (ino_t)f->id), S_IFREG);
+}
+
+static int list_objects(struct listing *l)
+{
+	struct set_source *s = l->fs->set;
+	uint64_t until = set_deadline();
+	size_t nr = l->nr;
+	int err;
+
+	do {
+		l->nr = nr;
+		(void)pthread_mutex_lock(&s->lock);
+		err = *l->path ? catalog_each_below(s->set->catalog, l->path, list_object, l)
+			       : catalog_each(s->set->catalog, list_object, l);
+		(void)pthread_mutex_unlock(&s->lock);
+	} while (set_try_again(&err, until));
+	return err;
+}
+
 /* Add a file that moved during the listing: neither root may have had it when it was read. */
 static int add_moved(struct listing *l, const struct progress_move *m)
 {
@@ -489,7 +536,8 @@ static int list_once(struct listing *l, const struct node *dir, bool *ret_again)
 
 	l->nr = 0;
 	for (unsigned i = 0; i < l->fs->set->set->nr_roots && err == 0; i++)
-		err = list_root(l, dir, i);
+		err = root_is_object(&l->fs->set->set->roots[i]) ? list_objects(l)
+								 : list_root(l, dir, i);
 	progress_now(p, &m);
 	if (err == 0 && m.nr)
 		err = add_moved(l, &m);

@@ -29,6 +29,7 @@ struct set_source {
 	struct set_access accesses[SET_ACCESSES];
 	unsigned nr_accesses;
 	uint64_t flushed_ns;
+	bool told_object; /* a warning about files that are objects was logged */
 };
 
 /* Make the path in the set of a name in a directory; with name "" that of the directory itself.
