@@ -171,13 +171,13 @@ _penstock()
 		esac
 		;;
 	tier)
-		options='--nvme --ssd --hdd --policy --quota --rate --water --same-filesystem --to --rebuild --every --svg --json --help'
+		options='--nvme --ssd --hdd --object --policy --quota --rate --water --same-filesystem --to --rebuild --every --svg --json --help'
 		kinds='words' words='init status ls df pin unpin migrate scrub run watch'
 		case $prev in
 		--nvme | --ssd | --hdd) value=dir ;;
+		--object | --quota | --rate | --water | --every) value=none ;;
 		--policy) value=words choice='lru arc s3fifo literal' ;;
-		--quota | --rate | --water | --every) value=none ;;
-		--to) value=words choice='nvme ssd hdd' ;;
+		--to) value=words choice='nvme ssd hdd object' ;;
 		--svg) value=file ;;
 		esac
 		;;

@@ -62,6 +62,14 @@ int cp_tier_stat(const char *name, struct stat *ret)
 	if (r < 0)
 		return r;
 	fd = lookup_open(set, rest, O_RDONLY, &file);
+	if (fd == -EREMOTE) {
+		*ret = (struct stat){
+			.st_mode = S_IFREG | 0644,
+			.st_size = (off_t)file.stamp.size,
+			.st_mtim.tv_sec = (time_t)(file.stamp.mtime_ns / (int64_t)NSEC_PER_SEC),
+		};
+		return 0;
+	}
 	if (fd < 0)
 		return fail_set(fd);
 	return fstat(fd, ret) < 0 ? fail(errno, "%s: %s", name, strerror(errno)) : 0;

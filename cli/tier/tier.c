@@ -13,7 +13,8 @@ const char tier_usage[] =
 	"Usage: penstock tier SUBCOMMAND SET [NAME...] [OPTION...]\n"
 	"\n"
 	"A set is one name space over directories of the classes nvme, ssd and hdd.\n"
-	"A file is below one of them, with the same path there as in the set.\n"
+	"A file is below one of them, with the same path there as in the set.  Below\n"
+	"hdd, a set may have the class object: a prefix of a bucket of S3 or Ceph.\n"
 	"Subcommands:\n"
 	"\n"
 	"  init              make a set: --nvme, --ssd and --hdd name its directories\n"
@@ -34,6 +35,8 @@ const char tier_usage[] =
 	"                    own; may be given several times\n"
 	"  --ssd DIR         init: the same\n"
 	"  --hdd DIR         init: the same\n"
+	"  --object URL      init: s3://BUCKET/PREFIX as the class object; needs\n"
+	"                    --quota object:BYTES; only the set may write there\n"
 	"  --policy P        init: lru, arc, s3fifo or literal (default arc)\n"
 	"  --quota LIST      init: bytes of a class, such as nvme:500g,ssd:2t\n"
 	"  --rate LIST       init: bytes per second of moves, such as hdd:100m\n"
@@ -41,23 +44,46 @@ const char tier_usage[] =
 	"                    at which they stop, such as nvme:90-80 (default for all)\n"
 	"  --same-filesystem\n"
 	"                    init: directories may be on one file system\n"
-	"  --to CLASS        migrate: nvme, ssd or hdd\n"
+	"  --to CLASS        migrate: nvme, ssd, hdd or object\n"
 	"  --rebuild         scrub: make a damaged catalogue again first\n"
 	"  --every SECONDS   run: wait so long between two rounds (default 60)\n"
 	"  --svg FILE        status: also draw what moves measured on each directory\n"
 	"  --json            status, ls, df: one JSON object instead of a table;\n"
 	"                    watch: one for each move that ends\n";
 
-enum { NVME = 256, SSD, HDD, POLICY, QUOTA, RATE, WATER, SAME, TO, REBUILD, EVERY, SVG, JSON };
+enum {
+	NVME = 256,
+	SSD,
+	HDD,
+	OBJECT,
+	POLICY,
+	QUOTA,
+	RATE,
+	WATER,
+	SAME,
+	TO,
+	REBUILD,
+	EVERY,
+	SVG,
+	JSON
+};
 
 static const struct option longs[] = {
-	{ "nvme", required_argument, NULL, NVME },   { "ssd", required_argument, NULL, SSD },
-	{ "hdd", required_argument, NULL, HDD },     { "policy", required_argument, NULL, POLICY },
-	{ "quota", required_argument, NULL, QUOTA }, { "rate", required_argument, NULL, RATE },
-	{ "water", required_argument, NULL, WATER }, { "same-filesystem", no_argument, NULL, SAME },
-	{ "to", required_argument, NULL, TO },       { "rebuild", no_argument, NULL, REBUILD },
-	{ "every", required_argument, NULL, EVERY }, { "svg", required_argument, NULL, SVG },
-	{ "json", no_argument, NULL, JSON },         { 0 },
+	{ "nvme", required_argument, NULL, NVME },
+	{ "ssd", required_argument, NULL, SSD },
+	{ "hdd", required_argument, NULL, HDD },
+	{ "object", required_argument, NULL, OBJECT },
+	{ "policy", required_argument, NULL, POLICY },
+	{ "quota", required_argument, NULL, QUOTA },
+	{ "rate", required_argument, NULL, RATE },
+	{ "water", required_argument, NULL, WATER },
+	{ "same-filesystem", no_argument, NULL, SAME },
+	{ "to", required_argument, NULL, TO },
+	{ "rebuild", no_argument, NULL, REBUILD },
+	{ "every", required_argument, NULL, EVERY },
+	{ "svg", required_argument, NULL, SVG },
+	{ "json", no_argument, NULL, JSON },
+	{ 0 },
 };
 
 static const struct sub {
@@ -189,6 +215,8 @@ static int option_class(int c, struct tier_opts *o)
 		return add_root(o->init, TIER_SSD, optarg);
 	case HDD:
 		return add_root(o->init, TIER_HDD, optarg);
+	case OBJECT:
+		return add_root(o->init, TIER_OBJECT, optarg);
 	case QUOTA:
 		if (each_class(optarg, set_quota, o->init) < 0)
 			return usage_error("--quota wants classes and bytes, such as nvme:500g");
@@ -213,6 +241,7 @@ static int tier_option(int c, struct tier_opts *o, char *argv[])
 	case NVME:
 	case SSD:
 	case HDD:
+	case OBJECT:
 	case QUOTA:
 	case RATE:
 	case WATER:
@@ -226,7 +255,7 @@ static int tier_option(int c, struct tier_opts *o, char *argv[])
 	case TO:
 		o->has_to = true;
 		if (tier_class_find(optarg, &o->to) < 0)
-			return usage_error("--to wants nvme, ssd or hdd");
+			return usage_error("--to wants nvme, ssd, hdd or object");
 		return 0;
 	case SAME:
 		o->same_fs = true;

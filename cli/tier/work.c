@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "cli/tier/tier.h"
 #include "tier/move.h"
+#include "tier/object.h"
 #include "tier/plan.h"
 #include "tier/scrub.h"
 #include "tools/common/shown.h"
@@ -27,6 +28,32 @@ int tier_pin(const char *name, bool pinned, char *files[], int nr)
 }
 
 /* --------------------------------------------------------------- migrate */
+
+/* Return true for errors that other objects will meet as well. */
+static bool is_store_error(int err)
+{
+	switch (-err) {
+	case EACCES:
+	case ECONNREFUSED:
+	case EHOSTUNREACH:
+	case EIO:
+	case ENODEV:
+	case ENOKEY:
+	case ETIMEDOUT:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* Delete objects that no file needs any more.  A store that fails is tried again later. */
+static void collect(struct tier_set *set)
+{
+	unsigned nr;
+
+	if (object_collect(set, (int64_t)time(NULL), &nr) < 0)
+		say("objects that no file needs are not deleted now: %s", err_text());
+}
 
 static int move_one(struct tier_set *set, const char *file, enum tier_class to)
 {
@@ -75,6 +102,7 @@ bool tier_let_others(struct tier_set *set)
 
 int tier_move_planned(struct tier_set *set, unsigned *ret_moved, unsigned *ret_failed)
 {
+	bool no_store = false, object;
 	struct plan plan;
 	int r = plan_make(set, &plan);
 
@@ -88,15 +116,25 @@ int tier_move_planned(struct tier_set *set, unsigned *ret_moved, unsigned *ret_f
 	for (size_t i = 0; i < plan.nr && !stop_signal; i++) {
 		if (i && !tier_let_others(set))
 			break;
-		if (move_one(set, plan.moves[i].name, plan.moves[i].to) == 0) {
+		object = plan.moves[i].to == TIER_OBJECT || plan.moves[i].from == TIER_OBJECT;
+		if (object && no_store) {
+			(*ret_failed)++;
+			continue;
+		}
+		r = move_one(set, plan.moves[i].name, plan.moves[i].to);
+		if (r == 0) {
 			(*ret_moved)++;
 			continue;
 		}
+		no_store |= object && is_store_error(r);
 		/* Continue with the other files if one is open for writing. */
 		say("%s", fail_text());
 		(*ret_failed)++;
 	}
 	plan_done(&plan);
+	/* Between two moves another command may have taken the lock. */
+	if (!stop_signal)
+		collect(set);
 	return 0;
 }
 
@@ -127,6 +165,8 @@ int tier_migrate(const char *name, const struct tier_opts *o, char *files[], int
 		return migrate_planned(set);
 	for (int i = 0; i < nr && r == 0 && !stop_signal; i++)
 		r = move_one(set, files[i], o->to);
+	if (r == 0)
+		collect(set);
 	return r;
 }
 
@@ -159,5 +199,12 @@ int tier_scrub(const char *name, const struct tier_opts *o)
 		     "read",
 		     (unsigned long long)counts.checked, (unsigned long long)counts.added,
 		     (unsigned long long)counts.bad, (unsigned long long)counts.unreadable);
+	if (counts.strays)
+		shown_printf(
+			2,
+			"objects that belong to no file: %llu, the first is %s; an interrupted "
+			"upload may have left them; remove them with penstock rm",
+			(unsigned long long)counts.strays, counts.stray);
+	collect(set);
 	return counts.bad || counts.unreadable ? 1 : 0;
 }
