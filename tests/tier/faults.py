@@ -103,7 +103,45 @@ FAULTS = [
     ("holes", "copy.c", "off_t from = lseek(fd, (off_t)off, SEEK_DATA), to;",
      "off_t from = (off_t)off, to;\n\tif (1) {\n\t\t*ret_from = off;\n"
      "\t\t*ret_to = size;\n\t\treturn 0;\n\t}"),
+    ("source removed before the object's commit", "move_object.c",
+     "\tr = down_commit(v);\n\tif (r == 0)\n\t\tr = move_remove_source(v);",
+     "\tr = move_remove_source(v);\n\tif (r == 0)\n\t\tr = down_commit(v);"),
+    ("read-back of the object", "move_object.c", "if (crc != t->job.crc)", "if (0)"),
+    ("checksum of an object that becomes a file", "move_object.c",
+     "if (r == 0 && t->job.crc != attrs->crc)", "if (0)"),
+    ("key in the journal", "move_object.c",
+     "\tif (r == 0)\n\t\tr = catalog_sent_put(c, &v->m, &v->object);\n\tif (r == 0)\n"
+     "\t\treturn catalog_commit(c);\n\tcatalog_rollback(c);\n\treturn r;\n}\n\nstatic int down_end",
+     "\tif (r == 0)\n"
+     "\t\treturn catalog_commit(c);\n\tcatalog_rollback(c);\n\treturn r;\n}\n\nstatic int down_end"),
+    ("lock of the source before the object's commit", "move_object.c",
+     "\t\tr = move_lock_source(v);", "\t\tr = 0;"),
+    ("object of a move that is undone", "move_object.c",
+     "r = catalog_garbage_put(c, v->object.key, v->stamp.size, object_due());", "r = 0;"),
+    ("object of a file that is on a disk again", "move_object.c",
+     "r = catalog_object_release(c, &v->file, object_due());\n\tif (r == 0)\n"
+     "\t\tr = catalog_move_end", "r = 0;\n\tif (r == 0)\n\t\tr = catalog_move_end"),
+    ("a file that was removed while it moved up", "move_object.c", "if (r == -ENOENT ||",
+     "if (r == -ENOENT)\n\t\tr = 0;\n\telse if ("),
+    ("sync of the copy's directory before the object is released", "move_object.c",
+     "if (r == 0 && fsync(v->dst_dir) < 0)", "if (0)"),
+    ("time for readers of an object", "object.c", "+ OBJECT_GRACE_S;", "- 1;"),
+    ("the ETag", "object.c", "strcmp(ret->etag, o->etag) != 0", "0"),
+    ("the marker of the store", "object.c", "if (strcmp(f.meta, want) != 0)", "if (0)"),
+    ("attributes that do not fit", "object.c", "if (m.len >= OBJECT_META_SIZE)\n\t\treturn err",
+     "if (0)\n\t\treturn err"),
+    ("the object before its source is removed", "recover_object.c",
+     "r = same ? object_same(root, &l->object, l->m.size, &facts) : -ESTALE;",
+     "r = same ? 0 : -ESTALE;"),
+    ("the source before it is removed for its object", "recover_object.c",
+     "same = left_is_copied(l, fd);", "same = 1;"),
+    ("the copy of an object at its name", "recover_object.c",
+     "\tif (same > 0)\n\t\tr = remove_file(&l);\n", ""),
+    ("source aside for its object", "recover_object.c", "\tif (l->old >= 0)\n\t\tr = remove_old(l);",
+     ""),
 ]
+# Found by test-object.c.
+OBJECT_FILES = ("move_object.c", "object.c", "recover_object.c")
 
 
 def build(scratch, file, out, sources, wraps):
@@ -116,7 +154,13 @@ def build(scratch, file, out, sources, wraps):
 def found_by(_, file, scratch):
     """Return the name of the test that fails, or None."""
     wraps = [f"-Wl,--wrap={w}" for w in WRAPS]
+    rig_wraps = [f"-Wl,--wrap={w}" for w in ("fcntl64", "clock_gettime", "fanotify_init")]
     env = planted.environment(scratch)
+    if os.path.basename(file) in OBJECT_FILES:
+        build(scratch, file, "test-object",
+              ["test-object.c", "store.c", "move_rig.c", "calls.c"], wraps + rig_wraps)
+        case = planted.first_failure([os.path.join(scratch, "test-object")], env, HANGS_S)
+        return f"object: {case}" if case else None
     crash = [sys.executable, os.path.join(HERE, "crash.py"), os.path.join(scratch, "drive"), LAZYFS,
              "--quick"]
     tests = [("move", [os.path.join(scratch, "test-move")]), ("crash", crash)]
@@ -124,7 +168,7 @@ def found_by(_, file, scratch):
         # A disturbance at each call takes minutes, but some faults show only there.
         tests.append(("crash at each call", ["env", "PST_SOAK=1", *crash]))
     build(scratch, file, "test-move", ["test-move.c", "checks.c", "move_rig.c", "calls.c"],
-          wraps + [f"-Wl,--wrap={w}" for w in ("fcntl64", "clock_gettime", "fanotify_init")])
+          wraps + rig_wraps)
     build(scratch, file, "drive", ["drive.c", "calls.c"], wraps)
     for name, command in tests:
         case = planted.first_failure(command, env, HANGS_S)

@@ -14,6 +14,7 @@ char base[256];
 uint64_t jump_ns;
 bool no_lease, no_watch, young;
 bool wrote;
+void (*object_begin)(void);
 
 const char *path_of(enum tier_class class, const char *name)
 {
@@ -56,6 +57,16 @@ void set_up(void)
 		(void)snprintf(root->path, sizeof(root->path), "%s/%s", base,
 			       tier_class_name(root->class));
 		T_EQ(mkdir(root->path, 0755), 0);
+	}
+	if (object_begin) {
+		struct tier_root *root = &set->roots[set->nr_roots++];
+
+		object_begin();
+		set->limits[TIER_OBJECT] =
+			(struct tier_limits){ .low = 80, .high = 90, .quota = 10 * SIZE };
+		root->class = TIER_OBJECT;
+		root->fd = -1;
+		(void)snprintf(root->path, sizeof(root->path), "s3://bucket/cold");
 	}
 	T_OK(set_init(set));
 	for (unsigned i = 0; i < TIER_DISK_CLASSES; i++)

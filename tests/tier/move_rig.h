@@ -17,6 +17,8 @@ extern uint64_t jump_ns; /* ns by which each reading advances the monotonic cloc
 extern bool no_lease;    /* leases are refused */
 extern bool no_watch;    /* fanotify is refused */
 extern bool young;       /* new files are younger than a second */
+/* Not NULL: set_up() calls it, and gives the set the root s3://bucket/cold. */
+extern void (*object_begin)(void);
 extern bool wrote;       /* another process appended a byte to the file, successfully */
 
 /* Return the path of a name on the class' root; valid until the next call. */
