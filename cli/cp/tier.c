@@ -12,6 +12,7 @@
 #include <libgen.h>
 
 #include "base/err.h"
+#include "tier/bring.h"
 #include "tier/lookup.h"
 #include "tier/move.h"
 #include "tier/place.h"
@@ -99,6 +100,10 @@ static int find_root(struct cp_tier *t, uint64_t size)
 	const char *base;
 	int root;
 
+	/* The set is locked: move a file that is an object to a disk first. */
+	root = bring_up(t->set, t->name);
+	if (root < 0)
+		return fail_set(root);
 	fd = lookup_open(t->set, t->name, O_RDONLY, &file);
 	if (fd >= 0) {
 		t->root = file.root;

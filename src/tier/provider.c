@@ -5,8 +5,8 @@
  * Requests run on the file in the root that the catalogue names.  After the mover has moved the
  * file to another root, the next request sees that the name's epoch has changed (epoch.h).  The
  * request is retried while a thread of the set opens the file in its new root.  A file that is open
- * for writing is not moved, so writes never go to a stale copy.  A file that is an object is open for
- * reading only, as s3://BUCKET/KEY.
+ * for writing is not moved, so writes never go to a stale copy.  A file that is an object is read as
+ * s3://BUCKET/KEY, and moved to a disk when it is opened for writing.
  *
  * Lock order: sets_lock, set->lock (catalogue, files), set->wake_lock.
  */
@@ -22,6 +22,7 @@
 #include "base/list.h"
 #include "base/log.h"
 #include "file/module.h"
+#include "tier/bring.h"
 #include "tier/epoch.h"
 #include "tier/lookup.h"
 #include "tier/object.h"
@@ -220,7 +221,7 @@ static int provider_create(struct open_set *s, const char *name, uint32_t flags,
 		(void)close(fd);
 		r = flags & PST_FILE_EXCL ? err_set(EEXIST, "%s is there already", name) : 0;
 	} else if (fd == -EREMOTE) {
-		/* Opening it for writing fails later, with the cure. */
+		/* set_file_begin() moves it to a disk. */
 		r = flags & PST_FILE_EXCL ? err_set(EEXIST, "%s is there already", name) : 0;
 	} else if (fd == -ENOENT) {
 		r = provider_make(s, name, flags, mode);
@@ -487,6 +488,11 @@ static int set_file_begin(struct set_file *f, uint32_t flags, uint32_t mode)
 	const struct timespec pause = { .tv_nsec = LEASE_PAUSE_MS * (long)NSEC_PER_MSEC };
 	int r = set_file_try(f, flags, mode);
 
+	if (r == -EREMOTE && (flags & PST_FILE_WRITE)) {
+		r = bring_up_locked(f->in->set->name, f->name);
+		if (r == 0)
+			r = set_file_try(f, flags, mode);
+	}
 	for (unsigned i = 0; r == -EAGAIN && i < LEASE_MS / LEASE_PAUSE_MS; i++) {
 		(void)nanosleep(&pause, NULL);
 		r = set_file_try(f, flags & ~PST_FILE_EXCL, mode);

@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "file/names.h"
+#include "tier/bring.h"
 #include "tier/change.h"
 #include "tier/lookup.h"
 #include "tier/provider.h"
@@ -258,6 +259,11 @@ static int tier_truncate(const char *name, uint64_t size)
 	if (r < 0)
 		return r;
 	fd = lookup_open(in.set, in.name, O_WRONLY, &f);
+	if (fd == -EREMOTE) {
+		fd = bring_up_locked(in.set->name, in.name);
+		if (fd == 0)
+			fd = lookup_open(in.set, in.name, O_WRONLY, &f);
+	}
 	for (unsigned i = 0; provider_names_is_busy(fd) && i < BUSY_MS / NAP_MS; i++) {
 		tier_names_wait();
 		fd = lookup_open(in.set, in.name, O_WRONLY, &f);

@@ -87,14 +87,17 @@ class Set:
     def database(self):
         return sqlite3.connect(f"{work}/state/{self.name}/catalog.db", timeout=30)
 
+    def sql(self, text):
+        with self.database() as db:
+            db.execute(text)
+        db.close()
+
     def keys(self):
         return [k for k in server.buckets["bucket"] if not k.endswith("/.tier/id")]
 
     def expire(self):
         """Make objects due that wait to be deleted."""
-        with self.database() as db:
-            db.execute("UPDATE garbage SET due=0")
-        db.close()
+        self.sql("UPDATE garbage SET due=0")
 
     def whole(self, name, content):
         """Check that the file is in one place, with these bytes, and that nothing else is left."""
@@ -173,14 +176,19 @@ def writers_get_the_cure():
     s = Set(f=b"old")
     s.move("object", "f")
     name, cure = f"tier://{s.name}/f", f"penstock tier migrate {s.name} f --to CLASS"
+    # Files of more than 1 GiB, as the catalogue says.
+    s.sql("UPDATE file SET size=2000000000 WHERE name=CAST('f' AS BLOB)")
     for mode in ("r+", "w"):
         e = gives(errno.EREMOTE, File, name, mode)
         has(str(e), cure)
-    gives(errno.EEXIST, File, name, "x")
-    source = s.write("nvme", "source", b"new")
+    source = f"{work}/source"
+    with open(source, "wb") as f:
+        f.write(b"new")
     has(penstock("cp", source, name, status=1), cure)
-    has(penstock("mv", name, name + "2", status=1), cure)
     has(penstock("truncate", name, "--size", "1", status=1), cure)
+    s.sql("UPDATE file SET size=3 WHERE name=CAST('f' AS BLOB)")
+    gives(errno.EEXIST, File, name, "x")
+    has(penstock("mv", name, name + "2", status=1), cure)
     eq(s.whole("f", b"old"), "object")
     # The cure works.
     s.move("hdd", "f")
@@ -189,10 +197,45 @@ def writers_get_the_cure():
     eq(s.read("f"), b"NEW")
     s.move("object", "f")
     penstock("rm", name)
-    eq(list(s.files()), ["source"])
+    eq(list(s.files()), [])
     s.expire()
     s.do("scrub")
     eq(s.keys(), [])
+
+
+@case
+def opens_for_writing_move_the_file():
+    s = Set(f=BIG)
+    name = f"tier://{s.name}/f"
+    s.move("object", "f")
+    with File(name) as reader, File(name, "r+") as f:
+        f.write(b"new", 5)
+        f.sync()
+        got = bytearray(8)
+        reader.read(got, 0)
+        eq(bytes(got), BIG[:5] + b"new")
+    eq(s.whole("f", BIG[:5] + b"new" + BIG[8:]), "nvme")
+    s.move("object", "f")
+    with File(name, "w") as f:
+        f.write(b"short", 0)
+    eq(s.whole("f", b"short"), "nvme")
+    s.move("object", "f")
+    with open(f"{work}/source", "wb") as f:
+        f.write(b"from cp")
+    penstock("cp", f"{work}/source", name)
+    eq(s.whole("f", b"from cp"), "nvme")
+    s.move("object", "f")
+    penstock("truncate", name, "--size", "4")
+    eq(s.whole("f", b"from"), "nvme")
+    # A pinned file stays, and a store that fails changes nothing.
+    s.move("object", "f")
+    s.do("pin", "f")
+    has(str(gives(errno.EPERM, File, name, "r+")), "penstock tier unpin")
+    s.do("unpin", "f")
+    server.fault("GET", "status", times=0, match="cold/f", status=403)
+    gives(errno.EACCES, File, name, "r+")
+    server.faults.clear()
+    eq(s.whole("f", b"from"), "object")
 
 
 @case
