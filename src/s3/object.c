@@ -68,7 +68,7 @@ static int head_facts(struct where *w, struct object_facts *ret)
 	return 0;
 }
 
-static int object_head(const char *name, struct object_facts *ret, char why[OBJECT_WHY_SIZE])
+static int whole_head(const char *name, struct object_facts *ret, char why[OBJECT_WHY_SIZE])
 {
 	struct where *w;
 	int r = object_begin(name, &w);
@@ -109,7 +109,7 @@ static int put_call(const struct putting *p, struct call *c, const struct pair *
 	return r;
 }
 
-static int put_small(struct putting *p)
+static int put_one(struct putting *p)
 {
 	struct call c = {
 		.method = "PUT",
@@ -231,8 +231,8 @@ static int put_parts(struct putting *p)
 	return r;
 }
 
-static int object_put(const char *name, const struct object_source *src, const char *meta,
-		      char why[OBJECT_WHY_SIZE])
+static int whole_put(const char *name, const struct object_source *src, const char *meta,
+		     char why[OBJECT_WHY_SIZE])
 {
 	struct putting p = { .src = src, .meta = meta };
 	size_t room = (size_t)MIN(src->size, PART_LEN);
@@ -244,7 +244,7 @@ static int object_put(const char *name, const struct object_source *src, const c
 	if (!p.buf)
 		r = err_set(ENOMEM, "out of memory");
 	else
-		r = src->size <= PART_LEN ? put_small(&p) : put_parts(&p);
+		r = src->size <= PART_LEN ? put_one(&p) : put_parts(&p);
 	(void)object_fail(r, why);
 	for (unsigned i = 0; i < p.nr; i++)
 		free(p.etags[i]);
@@ -269,8 +269,8 @@ static int get_check(struct call *c)
 	return answer_check(&g->file, c);
 }
 
-static int object_get(const char *name, const struct object_facts *of, void *buf, size_t len,
-		      uint64_t off, char why[OBJECT_WHY_SIZE])
+static int whole_get(const char *name, const struct object_facts *of, void *buf, size_t len,
+		     uint64_t off, char why[OBJECT_WHY_SIZE])
 {
 	struct where *w;
 	int r = object_begin(name, &w);
@@ -308,7 +308,7 @@ static int object_get(const char *name, const struct object_facts *of, void *buf
 
 /* ------------------------------------------------------------ remove, list */
 
-static int object_remove(const char *name, char why[OBJECT_WHY_SIZE])
+static int whole_remove(const char *name, char why[OBJECT_WHY_SIZE])
 {
 	struct call c = { .method = "DELETE", .deadline_ns = now_ns() + OPEN_NS };
 	int r = object_begin(name, &c.where);
@@ -336,7 +336,7 @@ static int list_one(void *arg, const char *name, const struct pst_name_info *inf
 	return info->kind == PST_NAME_FILE ? l->fn(l->arg, name, info->size) : 0;
 }
 
-static int object_list(const char *dir, object_list_fn fn, void *arg, char why[OBJECT_WHY_SIZE])
+static int whole_list(const char *dir, object_list_fn fn, void *arg, char why[OBJECT_WHY_SIZE])
 {
 	struct lister l = { fn, arg };
 	int r = s3_names_ops.list(dir, PST_NAME_TREE | PST_NAME_FACTS, list_one, &l);
@@ -366,9 +366,9 @@ const struct objects_table pst_objects = {
 	.version = OBJECTS_VERSION,
 	.sz = sizeof(struct objects_table),
 	.begin = object_table_begin,
-	.head = object_head,
-	.put = object_put,
-	.get = object_get,
-	.remove = object_remove,
-	.list = object_list,
+	.head = whole_head,
+	.put = whole_put,
+	.get = whole_get,
+	.remove = whole_remove,
+	.list = whole_list,
 };

@@ -14,8 +14,8 @@
  */
 int bring_up(struct tier_set *set, const char *name);
 
-/* As bring_up(), with a lock of its own: wait at most some seconds for another mover, then fail with
- * -EBUSY.  set_name is the set's. */
+/* As bring_up(), with a lock of its own: wait at most some seconds for another mover, then fail
+ * with -EBUSY. */
 int bring_up_locked(const char *set_name, const char *name);
 
 #endif

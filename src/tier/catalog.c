@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-#include "tier/catalog_object.h"
-#include "tier/catalog_private.h"
+#include "tier/catalog.h"
 
 #include <stdio.h>
 
 #include "base/err.h"
+#include "tier/catalog_private.h"
 
 #define BUSY_MS 30000 /* milliseconds; longer than any transaction of another process */
 #define HURRY_MS 20   /* milliseconds; longer than most transactions */
@@ -550,7 +550,7 @@ int catalog_move_copied(struct catalog *c, struct tier_move *m, uint64_t size, u
 }
 
 static int set_committed(struct catalog *c, const struct tier_move *m, struct tier_file *file,
-			 const struct tier_object *object, const char *sql)
+			 const char *sql)
 {
 	int r = catalog_begin(c);
 
@@ -559,28 +559,20 @@ static int set_committed(struct catalog *c, const struct tier_move *m, struct ti
 	r = catalog_run_number(c, sql, m->id, "journal a move");
 	if (r == 0)
 		r = catalog_put(c, file);
-	if (r == 0 && object)
-		r = catalog_object_put(c, file->id, object);
 	if (r == 0)
 		return catalog_commit(c);
 	catalog_rollback(c);
 	return r;
 }
 
-int catalog_move_commit_object(struct catalog *c, const struct tier_move *m, struct tier_file *file,
-			       const struct tier_object *object)
-{
-	return set_committed(c, m, file, object, "UPDATE move SET committed=1 WHERE id=?");
-}
-
 int catalog_move_commit(struct catalog *c, const struct tier_move *m, struct tier_file *file)
 {
-	return set_committed(c, m, file, NULL, "UPDATE move SET committed=1 WHERE id=?");
+	return set_committed(c, m, file, "UPDATE move SET committed=1 WHERE id=?");
 }
 
 int catalog_move_uncommit(struct catalog *c, const struct tier_move *m, struct tier_file *file)
 {
-	return set_committed(c, m, file, NULL, "UPDATE move SET committed=0 WHERE id=?");
+	return set_committed(c, m, file, "UPDATE move SET committed=0 WHERE id=?");
 }
 
 int catalog_move_end(struct catalog *c, const struct tier_move *m)

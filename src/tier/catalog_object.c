@@ -82,6 +82,25 @@ int catalog_object_release(struct catalog *c, const struct tier_file *file, int6
 				  "forget an object");
 }
 
+int catalog_move_commit_object(struct catalog *c, const struct tier_move *m, struct tier_file *file,
+			       const struct tier_object *object)
+{
+	int r = catalog_begin(c);
+
+	if (r < 0)
+		return r;
+	r = catalog_run_number(c, "UPDATE move SET committed=1 WHERE id=?", m->id,
+			       "journal a move");
+	if (r == 0)
+		r = catalog_put(c, file);
+	if (r == 0)
+		r = catalog_object_put(c, file->id, object);
+	if (r == 0)
+		return catalog_commit(c);
+	catalog_rollback(c);
+	return r;
+}
+
 int catalog_sent_put(struct catalog *c, const struct tier_move *move, const struct tier_object *o)
 {
 	return put_object(c, "INSERT OR REPLACE INTO sent VALUES(?, ?, ?)", move->id, o);

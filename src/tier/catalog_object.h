@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The catalogue of files that are objects (object.h): key and ETag of each, keys in the journal, and
- * keys of objects that are to be deleted.  Errors as in catalog.h.
+ * The catalogue of files that are objects (object.h): key and ETag of each, keys in the journal,
+ * and keys of objects that are to be deleted.  Errors as in catalog.h.
  */
 #ifndef PST_TIER_CATALOG_OBJECT_H
 #define PST_TIER_CATALOG_OBJECT_H

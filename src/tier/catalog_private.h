@@ -3,9 +3,10 @@
 #ifndef PST_TIER_CATALOG_PRIVATE_H
 #define PST_TIER_CATALOG_PRIVATE_H
 
+#include <limits.h>
 #include <sqlite3.h>
 
-#include "tier/catalog.h"
+#include "base/base.h"
 
 struct catalog {
 	sqlite3 *db;

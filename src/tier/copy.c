@@ -153,7 +153,7 @@ static int write_back(int fd, uint64_t off, size_t len)
 		       strerror(errno));
 }
 
-int copy_write(struct copy_job *job, const void *buf, size_t len, uint64_t off)
+int copy_store(struct copy_job *job, const void *buf, size_t len, uint64_t off)
 {
 	uint64_t began = now_ns();
 	int r = write_full(job->dst, buf, len, off);
@@ -183,7 +183,7 @@ static int copy_chunk(struct copy_job *job, char *buf, uint64_t off, size_t len)
 	job->src_measured.read_bytes += len;
 	job->src_measured.read_ns += t1 - t0;
 	job->crc = crc32c(job->crc, buf, len);
-	return copy_write(job, buf, len, off);
+	return copy_store(job, buf, len, off);
 }
 
 static size_t chunk_of(const struct copy_job *job)

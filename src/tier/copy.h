@@ -44,7 +44,7 @@ int copy_read_back(const struct copy_job *job, uint32_t *ret);
 void copy_pace(uint64_t rate, uint64_t bytes, uint64_t *due);
 
 /* Write len bytes at off of the copy, and send them to the disk. */
-int copy_write(struct copy_job *job, const void *buf, size_t len, uint64_t off);
+int copy_store(struct copy_job *job, const void *buf, size_t len, uint64_t off);
 
 /* Store the CRC-32C of a file's content. */
 int copy_crc(int fd, uint64_t size, uint32_t *ret);

@@ -15,8 +15,8 @@
  * first; *ret_file then has id 0.
  *
  * Return: a descriptor, or with a sentence: -ENOENT, -EINVAL for the name, -ENODEV if the file is
- * on a root that cannot be used, -EREMOTE with *ret_file if it is an object, -EAGAIN for writing while somebody, such as the mover, has a
- * lease.
+ * on a root that cannot be used, -EREMOTE with *ret_file if it is an object, -EAGAIN for writing
+ * while somebody, such as the mover, has a lease.
  */
 int lookup_open(struct tier_set *set, const char *name, int flags, struct tier_file *ret_file);
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-#include "tier/move_private.h"
+#include "tier/move.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <sys/file.h>
 
 #include "base/err.h"
+#include "tier/move_private.h"
 #include "tier/object.h"
 #include "tier/progress.h"
 #include "tier/stamp.h"
@@ -395,7 +396,7 @@ void move_undo(struct moving *v, bool named)
 
 	err_keep(&kept);
 	if (root_is_object(v->to)) {
-		move_undo_down(v);
+		move_undo_to_store(v);
 		err_put_back(&kept);
 		return;
 	}
@@ -548,8 +549,8 @@ int move_file(struct tier_set *set, const char *name, unsigned dst, struct move_
 	if (set->background)
 		yield_begin(&v.yield, YIELD_SYS, v.from->dev, v.to->dev);
 	progress_begin(set->progress, name, v.m.src, dst, MIN(v.file.bytes, v.file.stamp.size));
-	r = root_is_object(v.to)     ? move_down(&v, &done)
-	    : root_is_object(v.from) ? move_up(&v, &done)
+	r = root_is_object(v.to)     ? move_to_store(&v, &done)
+	    : root_is_object(v.from) ? move_from_store(&v, &done)
 				     : move_run(&v, &done);
 	progress_end(set->progress, r);
 	done.ns = now_ns() - began;

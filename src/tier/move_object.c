@@ -10,8 +10,8 @@
  *	4 read it back, compare the CRC-32C; journal CRC-32C and ETag
  *							the same
  *	5 lock the source, check its stamp and lease	the same
- *	6 journal the commit: the object is the file	the object is there and the source equals it:
- *							the source is deleted
+ *	6 journal the commit: the object is the file	both are there and equal: the source is
+ *							deleted
  *	7 remove the source as move.h does		as 6
  *
  * Up: an object becomes a file.
@@ -31,6 +31,7 @@
 
 #include "base/crc32c.h"
 #include "base/err.h"
+#include "tier/move.h"
 #include "tier/move_private.h"
 #include "tier/object.h"
 #include "tier/place.h"
@@ -238,7 +239,7 @@ static int down_end(struct moving *v)
 }
 
 /* If this fails, recovery ends the move. */
-void move_undo_down(struct moving *v)
+void move_undo_to_store(struct moving *v)
 {
 	struct catalog *c = v->set->catalog;
 	int r = catalog_begin(c);
@@ -289,7 +290,7 @@ static int down_commit(struct moving *v)
 	return r;
 }
 
-int move_down(struct moving *v, struct move_done *done)
+int move_to_store(struct moving *v, struct move_done *done)
 {
 	_cleanup_(freep) struct transfer *t = calloc(1, sizeof(*t));
 	int r = t ? down_check(v) : err_set(ENOMEM, "out of memory");
@@ -311,7 +312,7 @@ int move_down(struct moving *v, struct move_done *done)
 	if (r == 0)
 		r = move_check_source(v);
 	if (r < 0) {
-		move_undo_down(v);
+		move_undo_to_store(v);
 		return r;
 	}
 	done->bytes = t->job.size;
@@ -393,7 +394,7 @@ static int up_data(struct transfer *t)
 
 			r = move_go_on(v);
 			if (r == 0)
-				r = copy_write(&t->job, buf + at, len, off + at);
+				r = copy_store(&t->job, buf + at, len, off + at);
 			if (r < 0)
 				return r;
 			copy_pace(t->job.rate, len, &t->due);
@@ -470,7 +471,7 @@ static int up_commit(struct moving *v, const struct stat *st, bool *ret_undo)
 	return r;
 }
 
-int move_up(struct moving *v, struct move_done *done)
+int move_from_store(struct moving *v, struct move_done *done)
 {
 	_cleanup_(freep) struct transfer *t = calloc(1, sizeof(*t));
 	struct object_attrs attrs; /* refers to t->facts */

@@ -5,8 +5,10 @@
 
 #include "tier/copy.h"
 #include "tier/catalog_object.h"
-#include "tier/move.h"
+#include "tier/set.h"
 #include "tier/yield.h"
+
+struct move_done;
 
 /* A move in progress.  Descriptors are -1 until they are open. */
 struct moving {
@@ -75,9 +77,9 @@ void move_undo(struct moving *v, bool named);
 int move_remove_source(struct moving *v);
 
 /* Move a file of a directory into the object store, and back; see move_object.c. */
-int move_down(struct moving *v, struct move_done *done);
-int move_up(struct moving *v, struct move_done *done);
-/* Before the commit of move_down(), or after it was taken back: forget the object. */
-void move_undo_down(struct moving *v);
+int move_to_store(struct moving *v, struct move_done *done);
+int move_from_store(struct moving *v, struct move_done *done);
+/* Before the commit of move_to_store(), or after it was taken back: forget the object. */
+void move_undo_to_store(struct moving *v);
 
 #endif

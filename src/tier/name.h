@@ -34,7 +34,8 @@ int name_parent(int root_fd, const char *name, const char **ret_base);
 
 /*
  * Open the directory of a name below dst_fd, creating missing directories with mode and owner of
- * those at src_fd; src_fd -1: mode 0755.  Each new directory is durable when this returns.  Otherwise as name_parent().
+ * those at src_fd, or with mode 0755 if src_fd is -1.  Each new directory is durable when this
+ * returns.  Otherwise as name_parent().
  */
 int name_make_parent(int dst_fd, int src_fd, const char *name, const char **ret_base);
 

@@ -15,14 +15,6 @@
 
 /* -------------------------------------------------------------------- keys */
 
-int object_root(const struct tier_set *set)
-{
-	for (unsigned i = 0; i < set->nr_roots; i++)
-		if (root_is_object(&set->roots[i]))
-			return (int)i;
-	return -1;
-}
-
 void object_url(const struct tier_root *root, const char *key, char ret[OBJECT_URL_SIZE])
 {
 	(void)snprintf(ret, OBJECT_URL_SIZE, "%s/%s", root->path, key);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The root of class object: a prefix of a bucket, s3://BUCKET/PREFIX, with one object for each file.
+ * The root of class object: a prefix of a bucket, s3://BUCKET/PREFIX, with an object for each file.
  *
  * The key of an object is PREFIX/NAME~ID.  ID is a random number of the move that wrote the object,
  * so no key is ever written twice: a late request of a killed mover cannot change the object of a
@@ -36,18 +36,6 @@ struct object_attrs {
 /* Use this table in place of the module's.  For tests. */
 void objects_use(const struct objects_table *table);
 
-/* Return true for the root of class object. */
-static inline bool root_is_object(const struct tier_root *root)
-{
-	return root->class == TIER_OBJECT;
-}
-
-/* Return true if a root can be used. */
-static inline bool root_usable(const struct tier_root *root)
-{
-	return root_is_object(root) || root->fd >= 0;
-}
-
 /* Make the key of a new object.  Return 0; -ENAMETOOLONG with a sentence. */
 int object_key(const struct tier_root *root, const char *name, char ret[OBJECT_KEY_SIZE]);
 /* Write the name s3://BUCKET/PREFIX/KEY. */
@@ -79,8 +67,6 @@ int object_same(const struct tier_root *root, const struct tier_object *object, 
  * server once for each open set.
  */
 int object_marker(const struct tier_set *set, struct tier_root *root);
-/* Write PREFIX/.tier/id.  Return -EEXIST with a sentence if there is one. */
-int object_marker_make(const struct tier_set *set, const struct tier_root *root);
 
 /*
  * Delete objects that are not needed since before now_s (seconds since 1970).  Return 0 or -errno
@@ -89,8 +75,5 @@ int object_marker_make(const struct tier_set *set, const struct tier_root *root)
 int object_collect(struct tier_set *set, int64_t now_s, unsigned *ret_nr);
 /* Return the time for catalog_object_release(): now plus OBJECT_GRACE_S. */
 int64_t object_due(void);
-
-/* Return the index of the set's root of class object, or -1. */
-int object_root(const struct tier_set *set);
 
 #endif

@@ -5,8 +5,8 @@
  * Requests run on the file in the root that the catalogue names.  After the mover has moved the
  * file to another root, the next request sees that the name's epoch has changed (epoch.h).  The
  * request is retried while a thread of the set opens the file in its new root.  A file that is open
- * for writing is not moved, so writes never go to a stale copy.  A file that is an object is read as
- * s3://BUCKET/KEY, and moved to a disk when it is opened for writing.
+ * for writing is not moved, so writes never go to a stale copy.  A file that is an object is read
+ * as s3://BUCKET/KEY, and moved to a disk when it is opened for writing.
  *
  * Lock order: sets_lock, set->lock (catalogue, files), set->wake_lock.
  */
@@ -120,7 +120,7 @@ struct object_place {
 	uint64_t size;
 };
 
-static int find_place(struct open_set *s, const char *name, struct object_place *ret)
+static int provider_find_object(struct open_set *s, const char *name, struct object_place *ret)
 {
 	struct tier_file file;
 	int r = catalog_find(s->set->catalog, name, &file);
@@ -143,7 +143,7 @@ static int find_place(struct open_set *s, const char *name, struct object_place 
  * Open an object.  If another program replaces it between the two requests, its reads fail with
  * -ESTALE, because the file keeps the ETag of its own first request.
  */
-static int open_object(const struct object_place *p, uint32_t flags, struct pst_file **ret)
+static int provider_open_object(const struct object_place *p, uint32_t flags, struct pst_file **ret)
 {
 	struct object_facts facts;
 	char url[OBJECT_URL_SIZE];
@@ -168,12 +168,12 @@ static int open_beneath(struct open_set *s, const char *name, uint32_t flags, st
 	if (fd == -EREMOTE && !(flags & PST_FILE_WRITE)) {
 		_cleanup_(freep) struct object_place *p = malloc(sizeof(*p));
 
-		r = p ? find_place(s, name, p) : err_set(ENOMEM, "out of memory");
+		r = p ? provider_find_object(s, name, p) : err_set(ENOMEM, "out of memory");
 		if (r < 0)
 			return r;
 		/* The server may take long: let others open files of the set. */
 		(void)pthread_mutex_unlock(&s->lock);
-		r = open_object(p, flags, ret);
+		r = provider_open_object(p, flags, ret);
 		(void)pthread_mutex_lock(&s->lock);
 		return r;
 	}
@@ -236,7 +236,8 @@ static int provider_create(struct open_set *s, const char *name, uint32_t flags,
 
 /* ------------------------------------------------------ the thread of a set */
 
-/* Open the file in its current root, for later requests.  Unlocks the set while it opens an object. */
+/* Open the file in its current root, for later requests.  Unlock the set while an object is
+ * opened. */
 static void provider_follow(struct open_set *s, struct set_file *f)
 {
 	unsigned now = atomic_load(&f->now), other = 1 - now;

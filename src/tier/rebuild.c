@@ -78,8 +78,8 @@ static int is_older(const struct found_object *s, const struct tier_file *f, int
 }
 
 /* Record an object as a file.  A file in a directory comes first, then the newest object. */
-static int put_object(struct found_object *s, const char *key, size_t len,
-		      const struct object_facts *facts, const struct object_attrs *a)
+static int rebuild_object(struct found_object *s, const char *key, size_t len,
+			  const struct object_facts *facts, const struct object_attrs *a)
 {
 	struct catalog *c = s->set->catalog;
 	struct tier_file f = { 0 };
@@ -130,7 +130,7 @@ static int find_object(void *arg, const char *key, uint64_t size)
 	/* Objects of others stay as they are. */
 	if (object_attrs(s->set, facts.meta, &attrs) < 0)
 		return 0;
-	return put_object(s, key, (size_t)(tilde - key), &facts, &attrs);
+	return rebuild_object(s, key, (size_t)(tilde - key), &facts, &attrs);
 }
 
 /* Find the files that are objects. */

@@ -27,12 +27,12 @@ static void remains_done(struct remains *l)
 	closep(&l->old);
 }
 
-static bool missing(int fd)
+static bool remains_missing(int fd)
 {
 	return fd == -ENOENT || fd == -ENOTDIR;
 }
 
-static int fail_left(const struct remains *l, int err, const char *what)
+static int remains_fail(const struct remains *l, int err, const char *what)
 {
 	return err_set(err, "%s: %s: %s", l->m.name, what, strerror(err < 0 ? -err : err));
 }
@@ -51,10 +51,10 @@ static int open_remains(struct remains *l, const struct tier_root *root)
 	l->file = name_open(root->fd, l->m.name, flags, 0);
 	l->old = name_open(root->fd, path, flags, 0);
 	if (l->tmp < 0)
-		return fail_left(l, l->tmp, "cannot open the root's " TIER_TMP);
-	if ((l->file < 0 && !missing(l->file)) || (l->old < 0 && !missing(l->old)))
-		return fail_left(l, l->file < 0 && !missing(l->file) ? l->file : l->old,
-				 "cannot open what a move left");
+		return remains_fail(l, l->tmp, "cannot open the root's " TIER_TMP);
+	if ((l->file < 0 && !remains_missing(l->file)) || (l->old < 0 && !remains_missing(l->old)))
+		return remains_fail(l, l->file < 0 && !remains_missing(l->file) ? l->file : l->old,
+				    "cannot open what a move left");
 	return 0;
 }
 
@@ -68,19 +68,19 @@ static int left_is_copied(const struct remains *l, int fd)
 	if (!l->m.copied)
 		return 0;
 	if (fstat(fd, &st) < 0)
-		return fail_left(l, errno, "cannot ask for a file's size");
+		return remains_fail(l, errno, "cannot ask for a file's size");
 	if ((uint64_t)st.st_size != l->m.size)
 		return 0;
 	r = copy_crc(fd, l->m.size, &crc);
-	return r < 0 ? fail_left(l, r, "cannot read a copy") : crc == l->m.crc;
+	return r < 0 ? remains_fail(l, r, "cannot read a copy") : crc == l->m.crc;
 }
 
 static int give_back_name(struct remains *l)
 {
 	if (l->dir < 0)
-		return fail_left(l, l->dir, "cannot give the file its name back");
+		return remains_fail(l, l->dir, "cannot give the file its name back");
 	if (renameat2(l->tmp, l->old_name, l->dir, l->base, RENAME_NOREPLACE) < 0)
-		return fail_left(l, errno, "cannot give the file its name back");
+		return remains_fail(l, errno, "cannot give the file its name back");
 	l->file = TAKE_FD(l->old);
 	return 0;
 }
@@ -88,17 +88,17 @@ static int give_back_name(struct remains *l)
 static int remove_old(struct remains *l)
 {
 	if (unlinkat(l->tmp, l->old_name, 0) < 0)
-		return fail_left(l, errno, "cannot remove a second copy");
+		return remains_fail(l, errno, "cannot remove a second copy");
 	closep(&l->old);
 	l->old = -ENOENT;
 	return 0;
 }
 
 /* Remove the file that has the name. */
-static int remove_file(struct remains *l)
+static int remains_remove(struct remains *l)
 {
 	if (unlinkat(l->dir, l->base, 0) < 0)
-		return fail_left(l, errno, "cannot remove a second copy");
+		return remains_fail(l, errno, "cannot remove a second copy");
 	closep(&l->file);
 	l->file = -ENOENT;
 	return 0;
@@ -107,12 +107,12 @@ static int remove_file(struct remains *l)
 static int sync_remains(const struct remains *l)
 {
 	if ((l->dir >= 0 && fsync(l->dir) < 0) || (l->tmp >= 0 && fsync(l->tmp) < 0))
-		return fail_left(l, errno, "cannot sync a directory");
+		return remains_fail(l, errno, "cannot sync a directory");
 	return 0;
 }
 
 /* Count a move that cannot be ended now. */
-static int wait_for(struct recover_counts *counts)
+static int remains_wait(struct recover_counts *counts)
 {
 	counts->waiting++;
 	(void)snprintf(counts->why, sizeof(counts->why), "%s", err_text());
@@ -133,7 +133,7 @@ static int source_stays(struct remains *l)
 	/* A file system without a journal may show both names of a rename. */
 	r = copy_equal(l->old, l->file);
 	if (r < 0)
-		return fail_left(l, r, "cannot compare the copies");
+		return remains_fail(l, r, "cannot compare the copies");
 	return r == 1 ? remove_old(l)
 		      : err_set(EEXIST,
 				"%s: another program made a file of that name: rename one "
@@ -174,7 +174,7 @@ static int settle_committed(struct remains *l, struct recover_counts *counts)
 	/* Another program made a file of that name after the commit. */
 	if (!same)
 		counts->conflicts++;
-	return same ? remove_file(l) : 0;
+	return same ? remains_remove(l) : 0;
 }
 
 /* Record the file's root, note an unused object for deletion, and end the move. */
@@ -192,7 +192,7 @@ static int note_down(struct remains *l, bool source)
 		r = catalog_object_release(c, &f, object_due());
 	if (r == 0 && source && f.root != l->m.src && l->file >= 0) {
 		if (fstat(l->file, &st) < 0)
-			r = fail_left(l, errno, "cannot ask for the file's size");
+			r = remains_fail(l, errno, "cannot ask for the file's size");
 		f.root = l->m.src;
 		f.gen++;
 		f.has_crc = false;
@@ -230,7 +230,7 @@ int recover_down(struct tier_set *set, const struct tier_move *m, struct recover
 	if (r >= 0)
 		r = sync_remains(&l);
 	if (r < 0)
-		return wait_for(counts);
+		return remains_wait(counts);
 	*(source ? &counts->undone : &counts->completed) += 1;
 	r = note_down(&l, source);
 	if (r == 0)
@@ -253,11 +253,11 @@ int recover_up(struct tier_set *set, const struct tier_move *m, struct recover_c
 	if (r >= 0 && l.file >= 0 && !same)
 		counts->conflicts++;
 	if (same > 0)
-		r = remove_file(&l);
+		r = remains_remove(&l);
 	if (r >= 0)
 		r = sync_remains(&l);
 	if (r < 0)
-		return wait_for(counts);
+		return remains_wait(counts);
 	counts->undone++;
 	r = catalog_move_end(set->catalog, m);
 	if (r == 0)

@@ -9,8 +9,8 @@
 
 #include "base/err.h"
 #include "base/size.h"
+#include "tier/catalog_object.h"
 #include "tier/epoch.h"
-#include "tier/object.h"
 #include "tier/progress.h"
 
 #define CONF "set.conf"
@@ -25,6 +25,14 @@ static const char *const class_names[TIER_CLASSES] = { "nvme", "ssd", "hdd", "ob
 const char *tier_class_name(enum tier_class class)
 {
 	return class_names[class];
+}
+
+int object_root(const struct tier_set *set)
+{
+	for (unsigned i = 0; i < set->nr_roots; i++)
+		if (root_is_object(&set->roots[i]))
+			return (int)i;
+	return -1;
 }
 
 int tier_class_find(const char *name, enum tier_class *ret)

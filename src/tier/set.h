@@ -67,6 +67,25 @@ struct tier_set {
 	int lock_fd;
 };
 
+/* Return true for the root of class object. */
+static inline bool root_is_object(const struct tier_root *root)
+{
+	return root->class == TIER_OBJECT;
+}
+
+/* Return true if a root can be used. */
+static inline bool root_usable(const struct tier_root *root)
+{
+	return root_is_object(root) || root->fd >= 0;
+}
+
+/* Return the index of the set's root of class object, or -1. */
+int object_root(const struct tier_set *set);
+
+/* For set_init(), in object.c: write PREFIX/.tier/id.  Return -EEXIST with a sentence if there is
+ * one. */
+int object_marker_make(const struct tier_set *set, const struct tier_root *root);
+
 const char *tier_class_name(enum tier_class class);
 int tier_class_find(const char *name, enum tier_class *ret); /* return 0 or -EINVAL */
 

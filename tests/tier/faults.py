@@ -40,8 +40,8 @@ FAULTS = [
     ("copy named before it is complete", "move.c", "\t\tr = move_copy(v, done);\n",
      "\t\tr = make_parent(v);\n\tif (r == 0)\n\t\tr = move_name_copy(v);\n"
      "\tif (r == 0)\n\t\tr = move_copy(v, done);\n"
-     "\tif (r == 0)\n\t\tr = commit(v);\n\tif (r == 0)\n\t\tr = move_remove_source(v);\n\tif (r == 0)\n"
-     "\t\treturn catalog_move_end(v->set->catalog, &v->m);\n"),
+     "\tif (r == 0)\n\t\tr = commit(v);\n\tif (r == 0)\n\t\tr = move_remove_source(v);\n"
+     "\tif (r == 0)\n\t\treturn catalog_move_end(v->set->catalog, &v->m);\n"),
     ("the name is not replaced", "move.c", "v->dst_base, RENAME_NOREPLACE) < 0",
      "v->dst_base, 0) < 0"),
     ("the written file's name is not replaced", "recover.c", "l->src_base, RENAME_NOREPLACE)",
@@ -83,7 +83,8 @@ FAULTS = [
     ("lock of the copy", "move.c", "if (flock(v->dst, LOCK_EX | LOCK_NB) < 0)", "if (0)"),
     ("lock before the copy is named", "move.c", "\t\tr = move_lock_source(v);", "\t\tr = 0;"),
     ("the source's name before a directory is made", "move.c",
-     "\t\tr = move_check_source(v);\n\tif (r == 0)\n\t\tr = make_parent(v);", "\t\tr = make_parent(v);"),
+     "\t\tr = move_check_source(v);\n\tif (r == 0)\n\t\tr = make_parent(v);",
+     "\t\tr = make_parent(v);"),
     ("the source moved aside", "recover.c", "r = settle_old(&l);", "r = 0;"),
     ("which copy is removed", "recover.c", "if (l->m.committed)\n\t\tr = remove_at",
      "if (!l->m.committed)\n\t\tr = remove_at"),
@@ -110,10 +111,8 @@ FAULTS = [
     ("checksum of an object that becomes a file", "move_object.c",
      "if (r == 0 && t->job.crc != attrs->crc)", "if (0)"),
     ("key in the journal", "move_object.c",
-     "\tif (r == 0)\n\t\tr = catalog_sent_put(c, &v->m, &v->object);\n\tif (r == 0)\n"
-     "\t\treturn catalog_commit(c);\n\tcatalog_rollback(c);\n\treturn r;\n}\n\nstatic int down_end",
-     "\tif (r == 0)\n"
-     "\t\treturn catalog_commit(c);\n\tcatalog_rollback(c);\n\treturn r;\n}\n\nstatic int down_end"),
+     "\tr = catalog_move_begin(c, &v->m);\n\tif (r == 0)\n\t\tr = catalog_sent_put",
+     "\tr = catalog_move_begin(c, &v->m);\n\tif (0)\n\t\tr = catalog_sent_put"),
     ("lock of the source before the object's commit", "move_object.c",
      "\t\tr = move_lock_source(v);", "\t\tr = 0;"),
     ("object of a move that is undone", "move_object.c",
@@ -136,9 +135,9 @@ FAULTS = [
     ("the source before it is removed for its object", "recover_object.c",
      "same = left_is_copied(l, fd);", "same = 1;"),
     ("the copy of an object at its name", "recover_object.c",
-     "\tif (same > 0)\n\t\tr = remove_file(&l);\n", ""),
-    ("source aside for its object", "recover_object.c", "\tif (l->old >= 0)\n\t\tr = remove_old(l);",
-     ""),
+     "\tif (same > 0)\n\t\tr = remains_remove(&l);\n", ""),
+    ("source aside for its object", "recover_object.c",
+     "\tif (l->old >= 0)\n\t\tr = remove_old(l);", ""),
 ]
 # Found by test-object.c.
 OBJECT_FILES = ("move_object.c", "object.c", "recover_object.c")

@@ -19,7 +19,7 @@ extern bool no_watch;    /* fanotify is refused */
 extern bool young;       /* new files are younger than a second */
 /* Not NULL: set_up() calls it, and gives the set the root s3://bucket/cold. */
 extern void (*object_begin)(void);
-extern bool wrote;       /* another process appended a byte to the file, successfully */
+extern bool wrote; /* another process appended a byte to the file, successfully */
 
 /* Return the path of a name on the class' root; valid until the next call. */
 const char *path_of(enum tier_class class, const char *name);

@@ -480,7 +480,7 @@ static int list_root(struct listing *l, const struct node *dir, unsigned root)
 }
 
 /* Add a file that is an object, if it is in the directory itself. */
-static int list_object(const struct tier_file *f, void *arg)
+static int set_list_object(const struct tier_file *f, void *arg)
 {
 	struct listing *l = arg;
 	const char *name = f->name + strlen(l->path) + (*l->path != '\0');
@@ -500,8 +500,8 @@ static int list_objects(struct listing *l)
 	do {
 		l->nr = nr;
 		(void)pthread_mutex_lock(&s->lock);
-		err = *l->path ? catalog_each_below(s->set->catalog, l->path, list_object, l)
-			       : catalog_each(s->set->catalog, list_object, l);
+		err = *l->path ? catalog_each_below(s->set->catalog, l->path, set_list_object, l)
+			       : catalog_each(s->set->catalog, set_list_object, l);
 		(void)pthread_mutex_unlock(&s->lock);
 	} while (set_try_again(&err, until));
 	return err;
