@@ -6,7 +6,8 @@ A workload runs on lazyfs, which logs each change and each sync.  For each point
 builds directories that a power loss there may leave: synced changes are present; of the others
 none, all, names without bytes, or a random part with torn writes.  The driver recovers each
 directory.  By the operations acknowledged before that point, each file must exist, once, whole, and
-where it was or where it was being moved.
+where it was or where it was being moved.  The store of objects is not on lazyfs: it is another
+machine, which loses nothing.
 
 PST_SOAK=1 tries longer sequences and more random states.
 """
@@ -35,12 +36,27 @@ class Lost(AssertionError):
     pass
 
 
+def clear(env):
+    """Empty the directory where the driver shows the content of objects."""
+    if "DRIVE_SHOW" in env:
+        shutil.rmtree(env["DRIVE_SHOW"], ignore_errors=True)
+        os.mkdir(env["DRIVE_SHOW"])
+
+
+def places(path, name, env):
+    """Return the paths of a file, by class."""
+    found = {c: os.path.join(path, c, name) for c in CLASSES}
+    if "DRIVE_SHOW" in env:
+        found["object"] = os.path.join(env["DRIVE_SHOW"], name.replace("/", "%"))
+    return {c: p for c, p in found.items() if os.path.exists(p)}
+
+
 # ------------------------------------------------------------ the workload
 
 class Mount:
     """lazyfs on a new directory, and its log."""
 
-    def __init__(self, scratch):
+    def __init__(self, scratch, store=None):
         self.dir = os.path.join(scratch, "mnt")
         self.log = os.path.join(scratch, "log")
         os.makedirs(self.dir, exist_ok=True)
@@ -55,6 +71,9 @@ class Mount:
             self.process.wait()
             raise Skip("the right to mount by FUSE")
         self.env = dict(os.environ, PST_TIER_DIR=os.path.join(self.dir, "state"))
+        if store:
+            os.mkdir(store)
+            self.env.update(DRIVE_STORE=store, DRIVE_SHOW=os.path.join(scratch, "show"))
         self.model = {}
 
     def close(self):
@@ -124,12 +143,14 @@ class Mount:
             env["DRIVE_MARK_TEXT"] = f"end any {name} {here},{where} {digests[1]} {how}"
         self.mark("begin", "any", name, ",".join((here, where)), ",".join(digests), how)
         done = self.drive("move", "m", name, where, check=False, **env).returncode == 0
+        clear(self.env)
         self.drive("recover", "m")
-        there = [c for c in CLASSES if os.path.exists(os.path.join(self.dir, c, name))]
+        paths = places(self.dir, name, self.env)
+        there = list(paths)
         if len(there) != 1:
             raise Lost(f"{name} is on {there} after a recovery with {env}")
         # A moved file is synced: its content is fixed now.
-        with open(os.path.join(self.dir, there[0], name), "rb") as f:
+        with open(paths[there[0]], "rb") as f:
             now = hashlib.sha256(f.read()).hexdigest()
         if now not in digests:
             raise Lost(f"{name} is different after a recovery with {env}")
@@ -140,6 +161,8 @@ class Mount:
         return done
 
     def delete(self, name):
+        if self.model[name] == "object":
+            self.move(name, "hdd")
         path = os.path.join(self.dir, self.model.pop(name), name)
         self.mark("begin", "delete", name)
         os.unlink(path)
@@ -196,10 +219,13 @@ def has_whole(path, name, digest):
     return any(digest_of(p) == digest for p in there if os.path.exists(p))
 
 
-def judge(model, path):
+def judge(model, path, store):
     """Recover the set at path, and compare it with the model."""
     whole = [n for n, d in model.unsynced.items() if has_whole(path, n, d)]
     env = dict(os.environ, PST_TIER_DIR=os.path.join(path, "state"))
+    if store:
+        env.update(DRIVE_STORE=store, DRIVE_SHOW=path + "-show")
+        clear(env)
     run = subprocess.run([DRIVE, "recover", "m"], env=env, capture_output=True, text=True,
                          check=False)
     if run.returncode:
@@ -214,12 +240,13 @@ def judge(model, path):
         where, name = line.split(" ", 1)
         listed[name] = where
     for name, legal in model.files.items():
-        there = [c for c in CLASSES if os.path.exists(os.path.join(path, c, name))]
+        paths = places(path, name, env)
+        there = list(paths)
         if not there:
             if None not in legal:
                 raise Lost(f"{name} is lost")
             continue
-        found = [(c, digest_of(os.path.join(path, c, name))) for c in there]
+        found = [(c, digest_of(p)) for c, p in paths.items()]
         if len(there) > 1:
             raise Lost(f"{name} is there twice: {found}")
         for where, digest in found:
@@ -234,7 +261,7 @@ def judge(model, path):
             raise Lost(f"{c} has {os.listdir(tmp)} in .tier/tmp")
 
 
-def crash_everywhere(log, mount_dir, scratch, rng, nr_random):
+def crash_everywhere(log, mount_dir, scratch, rng, nr_random, store=None):
     """Check each point of a log.  Return the number of different states."""
     disk, model, seen = Disk(), Model(), set()
     for at, rec in enumerate(log):
@@ -254,7 +281,7 @@ def crash_everywhere(log, mount_dir, scratch, rng, nr_random):
             path = os.path.join(scratch, "after")
             disk.build(state, path, mount_dir)
             try:
-                judge(model, path)
+                judge(model, path, store)
             except Lost as e:
                 raise Lost(f"a crash after record {at} of {len(log)} ({rec[:4]}): {e}") from e
             shutil.rmtree(path)
@@ -270,16 +297,19 @@ OPERATIONS = {
     "a_to_nvme": lambda m: "a" in m.model and m.move("a", "nvme"),
     "a_to_ssd": lambda m: "a" in m.model and m.move("a", "ssd"),
     "b_to_nvme": lambda m: m.move("d/b", "nvme"),
+    "a_to_object": lambda m: "a" in m.model and m.move("a", "object"),
+    "b_to_object": lambda m: m.move("d/b", "object"),
     "put_a": lambda m: m.put("a", m.model.get("a", "hdd"), BYTES[3000:7000]),
     "delete_a": lambda m: "a" in m.model and m.delete("a"),
 }
 
 
-def sequence(names, rng, nr_random):
+def sequence(names, rng, nr_random, objects=False):
     # Use memory: recovery syncs, which takes no time there.
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryDirectory(dir=memory) as fast:
-        mount = Mount(scratch)
+        store = os.path.join(fast, "bucket") if objects else None
+        mount = Mount(scratch, store)
         try:
             mount.init()
             mount.put("a", "hdd", BYTES[:5000])
@@ -290,7 +320,7 @@ def sequence(names, rng, nr_random):
             mount.close()
         log = read_log(mount.log)
         try:
-            return crash_everywhere(log, mount.dir, fast, rng, nr_random)
+            return crash_everywhere(log, mount.dir, fast, rng, nr_random, store)
         except Lost as e:
             raise Lost(f"{'+'.join(names)}: {e}") from e
 
@@ -298,7 +328,8 @@ def sequence(names, rng, nr_random):
 def sequences(longest, nr_random):
     rng, nr, states = random.Random(3), 0, 0
     for length in range(1, longest + 1):
-        for names in itertools.product(OPERATIONS, repeat=length):
+        on_disks = [n for n in OPERATIONS if "object" not in n]
+        for names in itertools.product(on_disks, repeat=length):
             states += sequence(names, rng, nr_random)
             nr += 1
     print(f"# {nr} sequences, {states} states after a power loss: "
@@ -316,11 +347,23 @@ def directory_move():
     sequence(["b_to_nvme", "a_to_ssd"], random.Random(6), 2)
 
 
-def disturbed(variable, step, synced=False):
+def object_moves():
+    """Move files to the store and back."""
+    states = 0
+    for names in (["a_to_object"], ["a_to_object", "a_to_nvme"],
+                  ["b_to_object", "b_to_nvme", "b_to_object"]):
+        states += sequence(names, random.Random(8), 4 if SOAK else 1, objects=True)
+    print(f"# {states} states after a power loss of moves to and from the store")
+    if states < 100:
+        raise Lost("too few states")
+
+
+def disturbed(variable, step, synced=False, to="nvme"):
     """Disturb a move at each step-th of its calls, and check each point of the whole log."""
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryDirectory(dir=memory) as fast:
-        mount = Mount(scratch)
+        store = os.path.join(fast, "bucket") if to == "object" else None
+        mount = Mount(scratch, store)
         try:
             mount.init()
             for n in range(1, 1000, step):
@@ -331,7 +374,7 @@ def disturbed(variable, step, synced=False):
                 env = {variable: str(n), "DRIVE_WRITE": path}
                 if synced:
                     env["DRIVE_MARK"] = os.path.join(mount.dir, "mark")
-                done = mount.disturbed_move(name, "nvme", data, **env)
+                done = mount.disturbed_move(name, to, data, **env)
                 mount.delete(name)
                 if done and n > 60:
                     break
@@ -339,7 +382,7 @@ def disturbed(variable, step, synced=False):
                 raise Lost("no move of 1000 ran to its end without a disturbance")
         finally:
             mount.close()
-        states = crash_everywhere(read_log(mount.log), mount.dir, fast, random.Random(9), 0)
+        states = crash_everywhere(read_log(mount.log), mount.dir, fast, random.Random(9), 0, store)
         print(f"# {states} states after a power loss, with moves disturbed at {n} calls")
 
 
@@ -356,6 +399,14 @@ def written_meanwhile():
 
 def synced_meanwhile():
     disturbed("DRIVE_WRITE_AT", STEP, synced=True)
+
+
+def killed_on_the_way_to_the_store():
+    disturbed("DRIVE_DIE_AT", STEP, to="object")
+
+
+def written_on_the_way_to_the_store():
+    disturbed("DRIVE_WRITE_AT", STEP, to="object")
 
 
 def moved_before_it_is_synced():
@@ -388,7 +439,8 @@ def every_sequence():
 
 def main():
     cases = [one_move, directory_move, killed_and_recovered, written_meanwhile,
-             synced_meanwhile, moved_before_it_is_synced]
+             synced_meanwhile, moved_before_it_is_synced, object_moves,
+             killed_on_the_way_to_the_store, written_on_the_way_to_the_store]
     cases += [] if QUICK else [every_sequence]
     only = [c for c in os.environ.get("PST_TEST_CASE", "").split(",") if c]
     nr = failed = 0

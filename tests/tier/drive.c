@@ -7,15 +7,18 @@
  * Environment: DRIVE_DIE_AT=N ends the process before the Nth file call.  DRIVE_WRITE_AT=N with
  * DRIVE_WRITE=PATH appends a byte to that file there.  DRIVE_MOVE_ALONE counts only the move's
  * calls, not those of recovery and scan before it.  DRIVE_MARK=PATH syncs the byte and writes the
- * text DRIVE_MARK_TEXT to PATH.
+ * text DRIVE_MARK_TEXT to PATH.  With DRIVE_STORE=DIR, the set has the class object in that
+ * directory (store.c), and recover writes the content of each object to the directory DRIVE_SHOW.
  */
 #include <stdio.h>
 
 #include "base/err.h"
 #include "tier/move.h"
+#include "tier/object.h"
 #include "tier/scan.h"
 
 #include "calls.h"
+#include "store.h"
 
 static unsigned long die_at, write_at;
 static const char *mark, *mark_text;
@@ -60,6 +63,15 @@ static int init(const char *name, char *dirs[])
 		set.roots[i].class = (enum tier_class)i;
 		set.roots[i].fd = -1;
 		(void)snprintf(set.roots[i].path, PATH_MAX, "%s", dirs[i]);
+	}
+	if (getenv("DRIVE_STORE")) {
+		struct tier_root *root = &set.roots[set.nr_roots++];
+
+		set.limits[TIER_OBJECT] =
+			(struct tier_limits){ .low = 80, .high = 90, .quota = GIB(1) };
+		root->class = TIER_OBJECT;
+		root->fd = -1;
+		(void)snprintf(root->path, PATH_MAX, "s3://bucket/cold");
 	}
 	r = set_init(&set);
 	for (unsigned i = 0; i < TIER_DISK_CLASSES; i++)
@@ -107,10 +119,45 @@ static int move(const char *name, const char *file, const char *class)
 	return r < 0 ? r : move_file(set, file, (unsigned)r, &done);
 }
 
+/* Write the content of an object to a file, by its name with % in place of slashes. */
+static int show(const struct tier_set *set, const struct tier_file *f)
+{
+	const struct tier_root *root = &set->roots[f->root];
+	char name[TIER_NAME_SIZE], path[PATH_MAX + TIER_NAME_SIZE];
+	struct object_facts facts;
+	struct tier_object o;
+	char *buf = malloc(f->stamp.size + 1);
+	FILE *to = NULL;
+	int r = buf ? catalog_object(set->catalog, f->id, &o) : -ENOMEM;
+
+	if (r == 0)
+		r = object_same(root, &o, f->stamp.size, &facts);
+	if (r == 0 && facts.size)
+		r = object_get(root, o.key, &facts, buf, facts.size, 0);
+	(void)snprintf(name, sizeof(name), "%s", f->name);
+	for (char *c = name; *c; c++)
+		*c = *c == '/' ? '%' : *c;
+	(void)snprintf(path, sizeof(path), "%s/%s", getenv("DRIVE_SHOW"), name);
+	if (r == 0)
+		to = fopen(path, "we");
+	if (r == 0 && (!to || fwrite(buf, 1, facts.size, to) != facts.size))
+		r = err_set(EIO, "cannot write %s", path);
+	if (to)
+		(void)fclose(to);
+	free(buf);
+	return r;
+}
+
 static int print(const struct tier_file *f, void *arg)
 {
 	const struct tier_set *set = arg;
 
+	if (root_is_object(&set->roots[f->root])) {
+		int r = show(set, f);
+
+		if (r < 0)
+			return r;
+	}
 	(void)printf("%s %s\n", tier_class_name(set->roots[f->root].class), f->name);
 	return 0;
 }
@@ -132,6 +179,10 @@ int main(int argc, char *argv[])
 	write_at = write ? strtoul(write, NULL, 10) : 0;
 	mark = getenv("DRIVE_MARK");
 	mark_text = getenv("DRIVE_MARK_TEXT");
+	if (getenv("DRIVE_STORE")) {
+		store_begin(getenv("DRIVE_STORE"));
+		objects_use(&store_table);
+	}
 	calls_hook = (die_at || write_at) && !getenv("DRIVE_MOVE_ALONE") ? count : NULL;
 	if (argc == 6 && !strcmp(argv[1], "init"))
 		r = init(argv[2], argv + 3);

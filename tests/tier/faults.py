@@ -168,7 +168,7 @@ def found_by(_, file, scratch):
         tests.append(("crash at each call", ["env", "PST_SOAK=1", *crash]))
     build(scratch, file, "test-move", ["test-move.c", "checks.c", "move_rig.c", "calls.c"],
           wraps + rig_wraps)
-    build(scratch, file, "drive", ["drive.c", "calls.c"], wraps)
+    build(scratch, file, "drive", ["drive.c", "calls.c", "store.c"], wraps)
     for name, command in tests:
         case = planted.first_failure(command, env, HANGS_S)
         if case:
