@@ -169,11 +169,12 @@ static int unlink_it(const char *call)
 	struct tier_set *other;
 	struct tier_file f;
 
-	/* Within a transaction of the mover the other process would wait for it. */
-	if (++calls != at || !strncmp(call, "sqlite3", 7))
+	(void)call;
+	if (++calls != at)
 		return 0;
 	calls_hook = NULL;
 	T_OK(set_open("m", &other));
+	/* Within a transaction of the mover this fails. */
 	catalog_hurry(other->catalog);
 	unlinked = change_unlink(other, NAME, &f);
 	T_CHECK(!set_close(other));
