@@ -16,8 +16,7 @@ int bring_up(struct tier_set *set, const char *name)
 	struct tier_file f;
 	int r = catalog_find(set->catalog, name, &f), root, fd;
 
-	if (r == -ENOENT ||
-	    (r == 0 && (f.root >= set->nr_roots || !root_is_object(&set->roots[f.root]))))
+	if (r == -ENOENT || (r == 0 && !file_is_object(set, &f)))
 		return 0;
 	if (r < 0)
 		return r;

@@ -93,7 +93,7 @@ static int unlink_object(struct tier_set *set, const char *name, struct tier_fil
 	if (err < 0)
 		return err;
 	err = catalog_find(set->catalog, name, ret);
-	if (err == 0 && !root_is_object(&set->roots[ret->root]))
+	if (err == 0 && !file_is_object(set, ret))
 		err = -EAGAIN;
 	/* The object is deleted later, so that readers can end. */
 	if (err == 0)

@@ -125,7 +125,7 @@ static int provider_find_object(struct open_set *s, const char *name, struct obj
 	struct tier_file file;
 	int r = catalog_find(s->set->catalog, name, &file);
 
-	if (r == 0 && (file.root >= s->set->nr_roots || !root_is_object(&s->set->roots[file.root])))
+	if (r == 0 && !file_is_object(s->set, &file))
 		r = -ENOENT;
 	if (r == 0)
 		r = catalog_object(s->set->catalog, file.id, &ret->object);

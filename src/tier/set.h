@@ -73,6 +73,12 @@ static inline bool root_is_object(const struct tier_root *root)
 	return root->class == TIER_OBJECT;
 }
 
+/* Return true if a file is an object, by its row of the catalogue. */
+static inline bool file_is_object(const struct tier_set *set, const struct tier_file *file)
+{
+	return file->root < set->nr_roots && root_is_object(&set->roots[file->root]);
+}
+
 /* Return true if a root can be used. */
 static inline bool root_usable(const struct tier_root *root)
 {

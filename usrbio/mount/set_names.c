@@ -232,7 +232,7 @@ static int is_object(const struct tier_file *f, void *arg)
 {
 	const struct set_source *s = arg;
 
-	return root_is_object(&s->set->roots[f->root]) ? -ENOTEMPTY : 0;
+	return file_is_object(s->set, f) ? -ENOTEMPTY : 0;
 }
 
 /* Return -ENOTEMPTY if a file below the directory is an object.  With set->lock. */
@@ -485,7 +485,7 @@ static int set_list_object(const struct tier_file *f, void *arg)
 	struct listing *l = arg;
 	const char *name = f->name + strlen(l->path) + (*l->path != '\0');
 
-	if (!root_is_object(&l->fs->set->set->roots[f->root]) || strchr(name, '/'))
+	if (!file_is_object(l->fs->set->set, f) || strchr(name, '/'))
 		return 0;
 	return add_entry(l, name, node_number(&l->fs->nodes, SET_DEV, (ino_t)f->id), S_IFREG);
 }
