@@ -10,9 +10,17 @@
 #define HAVE_VERBS 0
 #endif
 
+#if __has_include(<rdma/rdma_cma.h>)
+#include <rdma/rdma_cma.h>
+#define HAVE_CM 1
+#else
+#define HAVE_CM 0
+#endif
+
 #include "net/verbs/nic.h"
 
 #include "t.h"
+#include "verbs_iwarp.h"
 
 #if HAVE_VERBS
 
@@ -236,6 +244,23 @@ FIELD(struct vb_async_event, type, struct ibv_async_event, event_type);
 		       #name);
 #define OPT SYM
 #include "net/verbs/verbs_syms.h"
+
+#if HAVE_CM
+/* RDMA CM, which only tests use.  struct cm_event ends early. */
+SAME(CM_ADDR_RESOLVED, RDMA_CM_EVENT_ADDR_RESOLVED);
+SAME(CM_ROUTE_RESOLVED, RDMA_CM_EVENT_ROUTE_RESOLVED);
+SAME(CM_CONNECT_REQUEST, RDMA_CM_EVENT_CONNECT_REQUEST);
+SAME(CM_ESTABLISHED, RDMA_CM_EVENT_ESTABLISHED);
+SAME(CM_PS_TCP, RDMA_PS_TCP);
+SAME(sizeof(struct cm_channel), sizeof(struct rdma_event_channel));
+SAME(sizeof(struct cm_param), sizeof(struct rdma_conn_param));
+SAME(offsetof(struct cm_param, responder_resources),
+     offsetof(struct rdma_conn_param, responder_resources));
+SAME(offsetof(struct cm_param, initiator_depth), offsetof(struct rdma_conn_param, initiator_depth));
+SAME(offsetof(struct cm_param, qp_num), offsetof(struct rdma_conn_param, qp_num));
+SAME(offsetof(struct cm_event, event), offsetof(struct rdma_cm_event, event));
+SAME(offsetof(struct cm_event, status), offsetof(struct rdma_cm_event, status));
+#endif
 
 static void declarations_are_the_vendors(void)
 {
