@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# format.sh [--fix]: print where C files differ from .clang-format, or rewrite them.  A file that
-# turns the formatter off gives the reason above.
+# format.sh [--fix]: print where C and C++ files differ from .clang-format, or rewrite them.  A file
+# that turns the formatter off gives the reason above.
 set -eu
 cd "$(dirname "$0")/../.."
 
-files=$(find . \( -path ./.git -o -path './build*' \) -prune -o -name '*.[ch]' -print | sort)
+files=$(find . \( -path ./.git -o -path './build*' \) -prune -o \( -name '*.[ch]' -o -name '*.cpp' \) -print | sort)
 [ -n "$files" ] || exit 1
 status=0
 if [ "${1-}" = --fix ]; then
@@ -17,7 +17,7 @@ elif ! echo "$files" | xargs -n 100 -P 2 clang-format --dry-run --Werror 2>/dev/
 		clang-format "$f" | diff --label "$f" --label "$f as .clang-format wants it" -u "$f" - || :
 	done
 fi
-for f in $(grep -rlE --include='*.[ch]' 'clang-format off' . | grep -v '^./build'); do
+for f in $(grep -rlE --include='*.[ch]' --include='*.cpp' 'clang-format off' . | grep -v '^./build'); do
 	grep -B 3 'clang-format off' "$f" | grep -q 'formatter is off because' || {
 		echo "$f: why the formatter is off is not said above"
 		status=1

@@ -73,6 +73,7 @@ allowed() {
 	compat/gdrapi/tools/*) echo "base cli/window compat/gdrapi/tools tools/common public" ;;
 	compat/gdrapi/*) echo "base public" ;;
 	compat/fio/*) echo "public" ;;
+	compat/nixl/*) echo "public" ;;
 	compat/streamer/*) echo "base public" ;;
 	# Commands do not include each other; all may include the list of commands.
 	cli/tier/*) echo "base tier cli/tier cli/commands.h tools/common public" ;;

@@ -59,7 +59,7 @@ format() {
 
 columns() {
 	# The formatter does not wrap long comments.
-	sources -name '*.[ch]' | xargs awk '{
+	sources -name '*.[ch]' -o -name '*.cpp' | xargs awk '{
 		line = $0
 		col = 0
 		for (i = 1; i <= length(line); i++)
@@ -213,7 +213,7 @@ kernel_doc() {
 }
 
 spelling() {
-	sources -name '*.[ch]' -o -name '*.md' -o -name '*.sh' -o -name '*.py' -o -name '*.[1-8]' \
+	sources -name '*.[ch]' -o -name '*.cpp' -o -name '*.md' -o -name '*.sh' -o -name '*.py' -o -name '*.[1-8]' \
 		-o -name dev -o -name meson.build -o -path './lab/*' -o -path './packaging/*' |
 		xargs codespell --ignore-words tests/lint/words
 }
@@ -277,7 +277,7 @@ licence() {
 		FNR == want {
 			text = "SPDX-License-Identifier: MIT"
 			good = "# " text
-			if (FILENAME ~ /\.([ch]|map)$/)
+			if (FILENAME ~ /\.([ch]|cpp|map)$/)
 				good = "/* " text " */"
 			if (FILENAME ~ /\.[1-8]$/)
 				good = ".\\\" " text
