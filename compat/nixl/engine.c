@@ -32,6 +32,11 @@ struct timespec plug_after(unsigned seconds)
 	return t;
 }
 
+bool plug_engine_is_ours(const struct plug_engine *e)
+{
+	return getpid() == e->pid;
+}
+
 static void wake(struct plug_worker *w)
 {
 	uint64_t one = 1;
@@ -141,7 +146,7 @@ struct plug_engine *plug_engine_free(struct plug_engine *e)
 	struct plug_part *part;
 	unsigned i;
 
-	if (!e || getpid() != e->pid)
+	if (!e || !plug_engine_is_ours(e))
 		return NULL;
 	pthread_mutex_lock(&e->lock);
 	e->stop = true;

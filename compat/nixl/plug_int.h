@@ -154,6 +154,11 @@ struct plug_engine {
 	struct plug_worker workers[PLUG_THREADS_MAX];
 };
 
+/*
+ * Return true in the process that created the engine.  In a forked child no worker runs, and a lock
+ * may be held for ever, so calls there fail or do nothing.
+ */
+bool plug_engine_is_ours(const struct plug_engine *e);
 /* Put parts[0] to parts[nr - 1] into the inbox, and wake workers. */
 void plug_engine_push(struct plug_engine *e, struct plug_part *parts, unsigned nr);
 /* Take all parts of a transfer out of the inbox.  Return their number. */

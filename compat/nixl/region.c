@@ -226,9 +226,12 @@ static int file_init(struct plug_region *r, const char *meta, size_t meta_len)
 int plug_region_new(struct plug_engine *e, enum plug_kind kind, uint64_t addr, uint64_t len,
 		    uint64_t dev, const char *meta, size_t meta_len, struct plug_region **ret_r)
 {
-	struct plug_region *r = calloc(1, sizeof(*r));
+	struct plug_region *r;
 	int err;
 
+	if (!plug_engine_is_ours(e))
+		return -EOWNERDEAD;
+	r = calloc(1, sizeof(*r));
 	if (!r)
 		return -ENOMEM;
 	*r = (struct plug_region){
@@ -343,6 +346,8 @@ int plug_region_free(struct plug_engine *e, struct plug_region *r)
 	struct timespec until = plug_after(FREE_WAIT);
 	bool busy;
 
+	if (!plug_engine_is_ours(e))
+		return 0;
 	if (r->kind == PLUG_FILE)
 		dev_release(e, r);
 	pthread_mutex_lock(&r->lock);

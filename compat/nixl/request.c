@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "plug_int.h"
 
@@ -312,6 +311,8 @@ int plug_req_new(struct plug_engine *e, bool write, const struct plug_range *mem
 	size_t n;
 	int err;
 
+	if (!plug_engine_is_ours(e))
+		return -EOWNERDEAD;
 	err = moves_new(mem, file, nr, &moves, &n, &total);
 	if (err)
 		return err;
@@ -390,7 +391,7 @@ int plug_req_post(struct plug_engine *e, struct plug_req *req)
 
 	if (was == PLUG_RUNS)
 		return -EALREADY;
-	if (getpid() != e->pid) {
+	if (!plug_engine_is_ours(e)) {
 		plug_log("a forked child cannot use its parent's agent: create one in the child");
 		return -EOWNERDEAD;
 	}
@@ -442,6 +443,8 @@ int plug_req_free(struct plug_engine *e, struct plug_req *req)
 	struct timespec until = plug_after(FREE_WAIT);
 	bool runs;
 
+	if (!plug_engine_is_ours(e))
+		return 0;
 	if (atomic_load(&req->state) == PLUG_RUNS) {
 		atomic_store(&req->cancel, true);
 		/* Parts that are still in the inbox end here.  A worker ends its own. */

@@ -234,6 +234,9 @@ static unsigned take_completions(struct plug_worker *w)
 	nr = pst_queue_reap(w->queue, dones, 0, REAP_MAX, 0);
 	for (i = 0; i < nr; i++)
 		part_complete(w, &dones[i]);
+	/* Requests that were cancelled before they were submitted have ended, too. */
+	if (w->nr_prepared > w->nr_flight)
+		w->nr_prepared = w->nr_flight;
 	return nr > 0 ? (unsigned)nr : 0;
 }
 

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "plug_int.h"
@@ -563,6 +564,43 @@ static void an_end_in_flight(void)
 	free(mem);
 }
 
+/* A forked child must not wait for workers that it does not have. */
+static void a_forked_child(void)
+{
+	const size_t len = 16u << 20;
+	struct plug_engine *e = engine_of("depth", "1");
+	int fd = open_file("forked", len), status = -1;
+	char *mem = malloc(len);
+	struct plug_region *m = mem_region(e, mem, len), *f = file_region(e, fd, len), *r = NULL;
+	struct plug_range mr = { (uintptr_t)mem, len, m }, fr = { 0, len, f };
+	struct plug_req *req = NULL, *idle = NULL, *other = NULL;
+	pid_t pid;
+
+	T_OK(plug_req_new(e, false, &mr, &fr, 1, &req));
+	T_OK(plug_req_new(e, false, &mr, &fr, 1, &idle));
+	T_EQ(plug_req_post(e, req), 1);
+	pid = fork();
+	T_CHECK(pid >= 0);
+	if (!pid) {
+		(void)alarm(5);
+		_exit(plug_req_post(e, idle) != -EOWNERDEAD ||
+		      plug_req_new(e, false, &mr, &fr, 1, &other) != -EOWNERDEAD ||
+		      plug_region_new(e, PLUG_HOST, 1, 1, 0, NULL, 0, &r) != -EOWNERDEAD ||
+		      plug_req_free(e, req) || plug_req_free(e, idle) || plug_region_free(e, m) ||
+		      plug_region_free(e, f) || plug_engine_free(e));
+	}
+	T_EQ(waitpid(pid, &status, 0), pid);
+	T_EQ(status, 0);
+	T_EQ(wait_for(req), 0);
+	T_OK(plug_req_free(e, req));
+	T_OK(plug_req_free(e, idle));
+	T_OK(plug_region_free(e, m));
+	T_OK(plug_region_free(e, f));
+	plug_engine_free(e);
+	(void)close(fd);
+	free(mem);
+}
+
 /* ----------------------------------------------------------- failures */
 
 /* Do everything once.  Return the first error. */
@@ -640,6 +678,7 @@ int main(void)
 	T_RUN(a_lost_request_of_an_ended_engine);
 	T_RUN(releases);
 	T_RUN(an_end_in_flight);
+	T_RUN(a_forked_child);
 	T_RUN(every_allocation_fails);
 	T_RUN(threads_that_are_refused);
 	(void)scratch_remove(dir);
