@@ -246,6 +246,19 @@ busy() {
 	says "do not free or reuse the memory" err
 }
 
+# A file of a storage service, named by a path.
+service() {
+	make_plugin
+	mkdir srv
+	"$PENSTOCK" serve --root srv --write --listen "unix:$PWD/socket" 2>served &
+	for _ in $(seq 100); do
+		[ ! -S socket ] || break
+		sleep 0.1
+	done
+	nixl remote "pst+unix://$PWD/socket:/data"
+	cmp srv/data want
+}
+
 ends() {
 	make_plugin
 	nixl end
@@ -264,4 +277,4 @@ queries() {
 }
 
 run_cases interface version load load_of_options load_soft load_cuda lies hostile registration rights \
-	lifetimes release busy ends parameters queries
+	lifetimes release busy service ends parameters queries

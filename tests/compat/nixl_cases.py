@@ -484,6 +484,24 @@ def case_busy(flag):
     a.release_xfer_handle(handle)
 
 
+def case_remote(name):
+    """A file that another process serves."""
+    a = agent()
+    size = 3 << 20
+    mem = Host(size)
+    data = random.Random(9).randbytes(size)
+    with open("want", "wb") as f:
+        f.write(data)
+    mem.put(data)
+    register(a, "DRAM", mem.addr, size)
+    register(a, "FILE", 0, size, 5000, "rw,create:" + name)
+    move(a, "WRITE", [(mem.addr, size, 0)], [(0, size, 5000)])
+    mem.put(bytes(size))
+    move(a, "READ", [(mem.addr, size, 0)], [(0, size, 5000)])
+    assert mem.get() == data
+    assert a.query_memory([(0, 0, 0, name)], OURS, "FILE")[0]["size"] == str(size)
+
+
 def case_end():
     """An agent must end while a transfer runs."""
     size = 64 << 20

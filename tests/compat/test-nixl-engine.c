@@ -35,8 +35,16 @@ static atomic_bool holding; /* their memory is not quiet yet */
 static _Atomic(struct pst_mem *) held;
 static atomic_int fail_at; /* the allocation that fails, counted down; 0: none */
 static atomic_bool no_threads;
+static atomic_bool stuck;       /* requests do not complete before a cancel */
+static atomic_uint preps;       /* requests that were prepared */
+static atomic_uint syncs;       /* of these */
+static atomic_uint cancels;     /* of requests in a queue */
 static atomic_bool no_patience; /* waits of plug_req_free() and plug_region_free() end at once */
 
+int __real_pst_queue_prep(struct pst_queue *queue, const struct pst_io *io);
+int __wrap_pst_queue_prep(struct pst_queue *queue, const struct pst_io *io);
+int __real_pst_queue_cancel(struct pst_queue *queue, uint64_t user_data);
+int __wrap_pst_queue_cancel(struct pst_queue *queue, uint64_t user_data);
 int __real_pst_queue_reap(struct pst_queue *queue, struct pst_done *ret_done, unsigned min,
 			  unsigned max, uint64_t deadline_ns);
 int __wrap_pst_queue_reap(struct pst_queue *queue, struct pst_done *ret_done, unsigned min,
@@ -55,10 +63,24 @@ struct timespec __real_plug_after(unsigned seconds);
 struct timespec __wrap_plug_after(unsigned seconds);
 void __wrap_plug_log(const char *format, ...);
 
+int __wrap_pst_queue_prep(struct pst_queue *queue, const struct pst_io *io)
+{
+	preps++;
+	syncs += io->op == PST_OP_SYNC;
+	return __real_pst_queue_prep(queue, io);
+}
+
+int __wrap_pst_queue_cancel(struct pst_queue *queue, uint64_t user_data)
+{
+	cancels++;
+	return __real_pst_queue_cancel(queue, user_data);
+}
+
 int __wrap_pst_queue_reap(struct pst_queue *queue, struct pst_done *ret_done, unsigned min,
 			  unsigned max, uint64_t deadline_ns)
 {
-	int n = __real_pst_queue_reap(queue, ret_done, min, max, deadline_ns);
+	int n = stuck && !cancels ? 0
+				  : __real_pst_queue_reap(queue, ret_done, min, max, deadline_ns);
 
 	for (int i = 0; i < n && busy; i++, busy--) {
 		ret_done[i].res = -ETIMEDOUT;
@@ -314,6 +336,39 @@ static void random_transfers_with_syncs(void)
 	loads("sync", "true");
 }
 
+/* A write syncs each of its files once, and a read none. */
+static void syncs_of_files(void)
+{
+	for (int sync = 0; sync < 2; sync++) {
+		struct plug_engine *e = engine_of("sync", sync ? "true" : "false");
+		int fds[] = { open_file("a", 4096), open_file("b", 4096) };
+		char mem[4096] = "";
+		struct plug_region *m = mem_region(e, mem, sizeof(mem));
+		struct plug_region *f[] = { file_region(e, fds[0], 4096),
+					    file_region(e, fds[1], 4096) };
+		const uint64_t at = (uintptr_t)mem;
+		struct plug_range mr[] = { { at, 99, m }, { at, 99, m }, { at + 200, 99, m } };
+		struct plug_range fr[] = { { 0, 99, f[0] }, { 7, 99, f[1] }, { 900, 99, f[0] } };
+
+		for (int write = 0; write < 2; write++) {
+			struct plug_req *req = NULL;
+
+			syncs = 0;
+			T_OK(plug_req_new(e, write, mr, fr, 3, &req));
+			T_EQ(plug_req_post(e, req), 1);
+			T_EQ(wait_for(req), 0);
+			T_EQ(syncs, write && sync ? 2 : 0);
+			T_OK(plug_req_free(e, req));
+		}
+		T_OK(plug_region_free(e, m));
+		for (int i = 0; i < 2; i++) {
+			T_OK(plug_region_free(e, f[i]));
+			(void)close(fds[i]);
+		}
+		plug_engine_free(e);
+	}
+}
+
 /* Neighbours become one piece, and limits of a part still hold. */
 static void many_neighbours(void)
 {
@@ -538,6 +593,32 @@ static void releases(void)
 	free(mem);
 }
 
+/* A release must cancel what is in a queue, and not wait for it. */
+static void a_cancel_in_a_queue(void)
+{
+	struct plug_engine *e = engine_of("threads", "1");
+	int fd = open_file("cancel", 4096);
+	char mem[4096];
+	struct plug_region *m = mem_region(e, mem, 4096), *f = file_region(e, fd, 4096);
+	struct plug_range mr = { (uintptr_t)mem, 4096, m }, fr = { 0, 4096, f };
+	struct plug_req *req = NULL;
+
+	T_OK(plug_req_new(e, false, &mr, &fr, 1, &req));
+	cancels = preps = 0;
+	stuck = true;
+	T_EQ(plug_req_post(e, req), 1);
+	while (!preps)
+		(void)usleep(1000);
+	(void)usleep(10000);
+	T_OK(plug_req_free(e, req));
+	stuck = false;
+	T_EQ(cancels, 1);
+	T_OK(plug_region_free(e, m));
+	T_OK(plug_region_free(e, f));
+	plug_engine_free(e);
+	(void)close(fd);
+}
+
 /* Transfers that were never released are cancelled, and release works without the engine's
  * workers. */
 static void an_end_in_flight(void)
@@ -671,12 +752,14 @@ int main(void)
 	T_RUN(random_transfers);
 	T_RUN(random_transfers_of_a_short_queue);
 	T_RUN(random_transfers_with_syncs);
+	T_RUN(syncs_of_files);
 	T_RUN(many_neighbours);
 	T_RUN(hostile_descriptors);
 	T_RUN(metadata);
 	T_RUN(a_lost_request);
 	T_RUN(a_lost_request_of_an_ended_engine);
 	T_RUN(releases);
+	T_RUN(a_cancel_in_a_queue);
 	T_RUN(an_end_in_flight);
 	T_RUN(a_forked_child);
 	T_RUN(every_allocation_fails);
