@@ -251,11 +251,14 @@ service() {
 	make_plugin
 	mkdir srv
 	"$PENSTOCK" serve --root srv --write --listen "unix:$PWD/socket" 2>served &
+	server=$!
 	for _ in $(seq 100); do
 		[ ! -S socket ] || break
 		sleep 0.1
 	done
 	nixl remote "pst+unix://$PWD/socket:/data"
+	kill $server
+	wait $server
 	cmp srv/data want
 }
 
