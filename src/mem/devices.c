@@ -304,3 +304,42 @@ int mem_find(const char *name, const struct mem_ops **ret_ops, unsigned *ret_dev
 		       "0000:17:00.0 or a UUID of 32 hex digits",
 		       name);
 }
+
+/* ------------------------------------------------------------ used devices */
+
+#define USED_KINDS (PST_KIND_P2PMEM + 1u)
+#define USED_DEVICES 64u /* devices with a higher number are not remembered */
+
+/* The devices of each kind of which this process has or had memory, one bit for each. */
+static atomic_uint_fast64_t used[USED_KINDS];
+
+void mem_used_add(const struct mem_alloc *a)
+{
+	uint64_t bit = a->device < USED_DEVICES ? UINT64_C(1) << a->device : 0;
+
+	if (a->ops->kind < USED_KINDS &&
+	    !(atomic_load_explicit(&used[a->ops->kind], memory_order_relaxed) & bit))
+		atomic_fetch_or(&used[a->ops->kind], bit);
+}
+
+unsigned mem_used_pci(char (*ret)[sizeof(((struct pst_device *)0)->pci)], unsigned max)
+{
+	unsigned nr = 0;
+
+	for (uint32_t kind = 0; kind < USED_KINDS; kind++) {
+		uint64_t bits = atomic_load(&used[kind]);
+
+		for (unsigned i = 0; i < USED_DEVICES && nr < max && bits >> i; i++) {
+			const struct mem_ops *ops = mem_kind(kind);
+			struct pst_device dev = { .sz = sizeof(dev) };
+
+			/* Kinds that only import memory have no devices. */
+			if (!(bits >> i & 1) || i >= ops->devices())
+				continue;
+			mem_device_info(ops, i, &dev);
+			if (dev.pci[0])
+				memcpy(ret[nr++], dev.pci, sizeof(dev.pci));
+		}
+	}
+	return nr;
+}

@@ -69,6 +69,8 @@ int mem_alloc(const struct mem_ops *ops, unsigned device, uint64_t len, uint32_t
 	if (r < 0)
 		return r;
 	r = ops->alloc(device, len, flags & ~MEM_DMABUF_FLAGS, ret);
+	if (r == 0)
+		mem_used_add(*ret);
 	return r < 0 ? r : mem_dmabuf_want(flags, ret);
 }
 
@@ -109,6 +111,8 @@ int mem_wrap(uint64_t addr, uint64_t len, uint32_t kind, uint32_t flags, struct 
 			return r;
 	}
 	r = owner->wrap(addr, len, flags & ~(PST_MEM_LATER | MEM_DMABUF_FLAGS), ret);
+	if (r == 0)
+		mem_used_add(*ret);
 	return r < 0 ? r : mem_dmabuf_want(flags, ret);
 }
 
@@ -125,6 +129,8 @@ int mem_import(const struct pst_grant *grant, struct mem_alloc **ret)
 		r = -ENODEV;
 	else
 		r = ops->import ? ops->import(&g, ret) : cannot(ops, "imported");
+	if (r == 0)
+		mem_used_add(*ret);
 	grant_wipe(&g);
 	return r;
 }

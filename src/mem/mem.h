@@ -422,6 +422,12 @@ const char *mem_kind_name(uint32_t kind);
 /* Get all facts of a device. */
 void mem_device_info(const struct mem_ops *ops, unsigned device, struct pst_device *ret);
 
+/* Remember the allocation's device.  Any thread. */
+void mem_used_add(const struct mem_alloc *a);
+/* List the PCI addresses of remembered devices, up to max.  Return their number.  Devices without a
+ * PCI address are left out. */
+unsigned mem_used_pci(char (*ret)[sizeof(((struct pst_device *)0)->pci)], unsigned max);
+
 /* List the devices whose memory can be allocated, host first.  Fill up to max entries, and return
  * the number of devices. */
 int mem_list(struct pst_device *ret, unsigned max);

@@ -20,7 +20,7 @@
 #include "base/thread.h"
 #include "base/uaccess.h"
 #include "net/verbs/endpoint.h"
-#include "net/verbs/selftest.h"
+#include "net/verbs/near.h"
 #include "peer/ctx.h"
 
 #define QUEUE_MS 10000u /* milliseconds until an unresponsive NIC is given up */
@@ -50,7 +50,7 @@ static int rdma_make(struct rdma_made *ret)
 		.events = true,
 	};
 	struct rdma_made m = { 0 };
-	int r = nics_get(selftest_host, &m.nic);
+	int r = nics_get(&near_tested, &m.nic);
 
 	if (r == 0)
 		r = nic_domain_new(m.nic, &m.domain);

@@ -18,8 +18,8 @@
 #include "base/list.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "net/verbs/near.h"
 #include "net/verbs/nic.h"
-#include "net/verbs/selftest.h"
 #include "remote/attend.h"
 #include "remote/remote.h"
 
@@ -151,7 +151,7 @@ static void reach_watch(void)
 		return;
 	if (w) {
 		w->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-		r = w->stop < 0 ? -errno : nics_get(NULL, &w->nic);
+		r = w->stop < 0 ? -errno : nics_get(&near_untested, &w->nic);
 	}
 	if (r == 0)
 		r = thread_start(&thread, reach_watches, w);
@@ -244,7 +244,7 @@ int reach_get(const struct remote_server *server, uint64_t features, struct reac
 
 	/* Drop the lock: the first test of a device takes long. */
 	if (err == 0)
-		err = nics_get(selftest_host, &nic);
+		err = nics_get(&near_tested, &nic);
 	if (err < 0)
 		return err;
 	(void)pthread_mutex_lock(&reaches.lock);
@@ -267,13 +267,13 @@ int reach_get(const struct remote_server *server, uint64_t features, struct reac
 
 int reach_nic(struct reach *r, struct nic **ret)
 {
-	int err = nics_get(NULL, ret);
+	int err = nics_get(&near_untested, ret);
 
 	if (err < 0)
 		return err;
 	(void)pthread_mutex_lock(&reaches.lock);
 	/* Take the new device if the old one has failed since the file was opened. */
-	if (!r->nic && nics_get(NULL, &r->nic) == 0)
+	if (!r->nic && nics_get(&near_untested, &r->nic) == 0)
 		reach_watch();
 	(void)pthread_mutex_unlock(&reaches.lock);
 	return 0;

@@ -227,7 +227,7 @@ static struct {
 
 static void rdma_begin(void)
 {
-	T_OK(nic_open(NULL, &rdma.nic));
+	T_OK(nic_open(NULL, NULL, &rdma.nic));
 	T_OK(nic_domain_new(rdma.nic, &rdma.domain));
 	rdma.buf = aligned_alloc(4096, 65536);
 	T_CHECK(rdma.buf);

@@ -53,7 +53,7 @@ static void own_begin(void)
 	T_CHECK(at && die);
 	memcpy(&stub_state, &at, sizeof(at));
 	memcpy(&stub_die, &die, sizeof(die));
-	T_OK(nic_open(NULL, &own.nic));
+	T_OK(nic_open(NULL, NULL, &own.nic));
 	T_OK(nic_domain_host_new(own.nic, &own.domain));
 	own.mem = aligned_alloc(4096, LEN);
 	T_CHECK(own.mem);

@@ -47,7 +47,7 @@ static inline void own_begin(void)
 	at = dlsym(lib, "stub_ibverbs_port");
 	T_CHECK(at);
 	memcpy(&stub_port, &at, sizeof(at));
-	T_OK(nic_open(DEVICE, &own.nic));
+	T_OK(nic_open(DEVICE, NULL, &own.nic));
 	T_OK(nic_domain_host_new(own.nic, &own.domain));
 	own.mem = aligned_alloc(4096, 3 * LEN);
 	T_CHECK(own.mem);

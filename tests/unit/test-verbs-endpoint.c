@@ -480,7 +480,7 @@ static void a_port_that_goes_down_is_noticed(void)
 	pair_open(&o);
 	rig_join(pair.a, pair.b);
 	rig.port(false);
-	T_EQ(nic_open(NULL, &n), -ENETDOWN);
+	T_EQ(nic_open(NULL, NULL, &n), -ENETDOWN);
 	io = io_of(ENDPOINT_WRITE, 16, 0);
 	T_EQ(endpoint_post(pair.a, &io, 1), 1);
 	rig_wait(pair.a, &d, 1);
@@ -517,7 +517,7 @@ static void failures_leave_nothing(void)
 			(void)snprintf(spec, sizeof(spec), "%s:%u:12", calls[i], nth);
 			rig.fail(spec);
 			(void)err_set(1, "%s", "");
-			r = nic_open(NULL, &n);
+			r = nic_open(NULL, NULL, &n);
 			if (r == 0)
 				r = nic_domain_new(n, &d);
 			if (r == 0)

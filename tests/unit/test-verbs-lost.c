@@ -145,7 +145,7 @@ static bool device_opens(void)
 {
 	struct nic *n;
 
-	if (nic_open(NULL, &n) < 0)
+	if (nic_open(NULL, NULL, &n) < 0)
 		return false;
 	nic_close(n);
 	return true;

@@ -70,7 +70,7 @@ static inline void rig_open(void)
 		rig.late(false);
 		rig.die(false, false);
 	}
-	r = nic_open(NULL, &rig.nic);
+	r = nic_open(NULL, NULL, &rig.nic);
 	if (r < 0 && !rig.is_stub)
 		T_SKIP("no RDMA device: %s", err_text());
 	T_OK(r);

@@ -263,7 +263,7 @@ static void say_loops(struct checks *c, struct nic *n)
 static void library_device(struct checks *c, const char *name, bool in_sysfs)
 {
 	struct nic *n;
-	int r = nic_open(name, &n);
+	int r = nic_open(name, NULL, &n);
 
 	if (r < 0) {
 		/* If the port is unusable, the checks from sysfs have reported that. */

@@ -284,7 +284,26 @@ static int open_device(struct vb_device *dev, uint8_t port, struct nic **ret)
 	return 0;
 }
 
-int nic_open(const char *name, struct nic **ret)
+/* Sort devices, the nearest first.  Equally near ones keep their order. */
+static void nic_sort(struct vb_device **list, int nr, unsigned (*far)(const char *nic))
+{
+	_cleanup_(freep) unsigned *of = malloc((size_t)nr * sizeof(*of));
+
+	for (int i = 0; of && i < nr; i++) {
+		struct vb_device *dev = list[i];
+		unsigned d = far(vb.ibv_get_device_name(dev));
+		int at = i;
+
+		for (; at && of[at - 1] > d; at--) {
+			of[at] = of[at - 1];
+			list[at] = list[at - 1];
+		}
+		of[at] = d;
+		list[at] = dev;
+	}
+}
+
+int nic_open(const char *name, unsigned (*far)(const char *nic), struct nic **ret)
 {
 	_cleanup_(list_freep) struct vb_device **list = NULL;
 	size_t len = name ? strcspn(name, ":") : 0;
@@ -299,6 +318,8 @@ int nic_open(const char *name, struct nic **ret)
 	r = get_list(&list, &nr);
 	if (r < 0)
 		return r;
+	if (!name && far)
+		nic_sort(list, nr, far);
 	r = name ? err_set(ENODEV,
 			   "there is no RDMA device %s among %d; see penstock doctor --rdma", name,
 			   nr)

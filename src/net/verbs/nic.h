@@ -67,23 +67,30 @@ const struct vb_gid_entry *nic_gid_choose(const struct vb_gid_entry *v, size_t n
 					  bool ethernet);
 
 /*
- * Open a device by name ("mlx5_0", or "mlx5_0:2" with a port); NULL means the first one with an
- * active port and a suitable GID.
+ * Open a device by name ("mlx5_0", or "mlx5_0:2" with a port).  NULL means the nearest device with
+ * an active port and a suitable GID: @far returns how far a device is, and less is nearer.  If @far
+ * is NULL or devices are equally near, the first one is opened.
  *
  * Return: 0; -ENODEV without libibverbs or such a device; -ENETDOWN if the port is not active;
  * -EADDRNOTAVAIL if the port has no suitable GID; -EPROTONOSUPPORT for an iWARP device.
  */
-int nic_open(const char *name, struct nic **ret);
+int nic_open(const char *name, unsigned (*far)(const char *nic), struct nic **ret);
 /* Close a device that nothing uses any more. */
 void nic_close(struct nic *n);
 
+/* How to choose the device of this process; either member may be NULL. */
+struct nic_choice {
+	int (*test)(struct nic *n);       /* tests a device before its first use */
+	unsigned (*far)(const char *nic); /* as for nic_open() */
+};
+
 /*
  * Get the device that all connections of this process share (nics.c): the one that PST_RDMA names,
- * else the first with an active port.  test is NULL, or tests the device before its first use.
+ * else that of nic_open(NULL).  @how may be NULL.
  *
  * Return: 0; -ENODEV if there is none; -ECANCELED with PST_RDMA=off; errors of the test.
  */
-int nics_get(int (*test)(struct nic *n), struct nic **ret);
+int nics_get(const struct nic_choice *how, struct nic **ret);
 void nics_put(struct nic *n); /* NULL is ignored */
 
 /* List device names, up to max, with "" after the last.  Return the number of devices or -errno. */

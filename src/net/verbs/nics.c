@@ -36,7 +36,7 @@ static int nics_test(struct nic *n, int (*test)(struct nic *n))
 	return 0;
 }
 
-static int nics_open(int (*test)(struct nic *n))
+static int nics_open(const struct nic_choice *how)
 {
 	const char *env = secure_getenv("PST_RDMA");
 	struct nic *n = NULL;
@@ -44,12 +44,12 @@ static int nics_open(int (*test)(struct nic *n))
 
 	if (env && !strcmp(env, "off"))
 		return err_set(ECANCELED, "PST_RDMA=off forbids RDMA");
-	r = nic_open(env && *env ? env : NULL, &n);
+	r = nic_open(env && *env ? env : NULL, how ? how->far : NULL, &n);
 	/* Report unusable ports, such as one without a cable, as a missing device. */
 	if (r == -ENETDOWN || r == -EADDRNOTAVAIL || r == -EPROTONOSUPPORT)
 		r = err_set(ENODEV, "%s", err_text());
 	if (r == 0)
-		r = nics_test(n, test);
+		r = nics_test(n, how ? how->test : NULL);
 	if (r < 0) {
 		nic_close(n);
 		return r;
@@ -58,7 +58,7 @@ static int nics_open(int (*test)(struct nic *n))
 	return 0;
 }
 
-int nics_get(int (*test)(struct nic *n), struct nic **ret)
+int nics_get(const struct nic_choice *how, struct nic **ret)
 {
 	int r = 0;
 
@@ -68,7 +68,7 @@ int nics_get(int (*test)(struct nic *n), struct nic **ret)
 	} else if (!nics.nic && nics.err && now_ns() < nics.until) {
 		r = err_set(nics.err, "%s", nics.why.text);
 	} else if (!nics.nic) {
-		r = nics_open(test);
+		r = nics_open(how);
 		if (r < 0)
 			err_keep(&nics.why);
 		/* Cache the lack of a device; other failures may be temporary. */
