@@ -59,8 +59,13 @@ void plug_engine_push(struct plug_engine *e, struct plug_part *parts, unsigned n
 	}
 	e->nr_inbox += nr;
 	for (i = 0; i < e->nr_workers && woken < nr; i++) {
-		woken += e->workers[i].asleep;
-		wake(&e->workers[i]);
+		struct plug_worker *w = &e->workers[i];
+
+		/* A full worker takes no part before one of its own completes. */
+		if (!w->asleep || w->full)
+			continue;
+		wake(w);
+		woken++;
 	}
 	pthread_mutex_unlock(&e->lock);
 }

@@ -129,6 +129,7 @@ struct plug_worker {
 	struct pst_queue *queue;
 	int wake;                  /* eventfd */
 	bool asleep;               /* under engine->lock: a write to wake is needed */
+	bool full;                 /* under engine->lock: sleeps and can take no part */
 	struct plug_part **flight; /* nr_flight parts in the queue */
 	unsigned nr_flight;
 	unsigned nr_prepared;   /* of these, not submitted yet */

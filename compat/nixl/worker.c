@@ -189,8 +189,8 @@ static bool fall_asleep(struct plug_worker *w)
 	bool asleep;
 
 	pthread_mutex_lock(&e->lock);
-	asleep = !e->stop && e->cancels == w->cancels &&
-		 (!e->first || w->nr_flight == e->opts.depth);
+	w->full = w->nr_flight == e->opts.depth;
+	asleep = !e->stop && e->cancels == w->cancels && (!e->first || w->full);
 	w->asleep = asleep;
 	pthread_mutex_unlock(&e->lock);
 	return asleep;

@@ -39,6 +39,7 @@ static atomic_bool stuck;       /* requests do not complete before a cancel */
 static atomic_uint preps;       /* requests that were prepared */
 static atomic_uint syncs;       /* of these */
 static atomic_uint cancels;     /* of requests in a queue */
+static atomic_bool late;        /* the next completion is kept back until it is cleared */
 static atomic_bool no_patience; /* waits of plug_req_free() and plug_region_free() end at once */
 
 int __real_pst_queue_prep(struct pst_queue *queue, const struct pst_io *io);
@@ -76,12 +77,32 @@ int __wrap_pst_queue_cancel(struct pst_queue *queue, uint64_t user_data)
 	return __real_pst_queue_cancel(queue, user_data);
 }
 
+/* While late is set, keep the first completion, and return it to its queue later. */
+static int keep_back(const struct pst_queue *queue, struct pst_done *dones, int nr)
+{
+	static const struct pst_queue *from;
+	static struct pst_done kept;
+
+	if (late && nr == 1 && !from) {
+		kept = dones[0];
+		from = queue;
+		return 0;
+	}
+	if (!late && nr == 0 && from == queue) {
+		dones[0] = kept;
+		from = NULL;
+		return 1;
+	}
+	return nr;
+}
+
 int __wrap_pst_queue_reap(struct pst_queue *queue, struct pst_done *ret_done, unsigned min,
 			  unsigned max, uint64_t deadline_ns)
 {
 	int n = stuck && !cancels ? 0
 				  : __real_pst_queue_reap(queue, ret_done, min, max, deadline_ns);
 
+	n = keep_back(queue, ret_done, n);
 	for (int i = 0; i < n && busy; i++, busy--) {
 		ret_done[i].res = -ETIMEDOUT;
 		ret_done[i].prefix = 0;
@@ -619,6 +640,48 @@ static void a_cancel_in_a_queue(void)
 	(void)close(fd);
 }
 
+/* A worker whose queue is full must not be woken instead of one that is idle. */
+static void a_full_queue(void)
+{
+	const struct plug_param params[] = { { "threads", "2" }, { "depth", "1" } };
+	struct plug_engine *e = NULL;
+	int fd = open_file("full", 4096);
+	char mem[4096];
+	struct plug_region *m, *f;
+	struct plug_range mr, fr;
+	struct plug_req *slow = NULL, *req = NULL;
+
+	T_OK(plug_engine_new(params, 2, &e));
+	m = mem_region(e, mem, 4096);
+	f = file_region(e, fd, 4096);
+	mr = (struct plug_range){ (uintptr_t)mem, 4096, m };
+	fr = (struct plug_range){ 0, 4096, f };
+	T_OK(plug_req_new(e, false, &mr, &fr, 1, &slow));
+	T_OK(plug_req_new(e, false, &mr, &fr, 1, &req));
+	late = true;
+	/* The first worker that sleeps is woken. */
+	(void)usleep(20000);
+	T_EQ(plug_req_post(e, slow), 1);
+	for (unsigned i = 0; i < 10; i++) {
+		unsigned ms = 0;
+
+		/* Both workers sleep: one is full, the other has nothing to do. */
+		(void)usleep(20000);
+		T_EQ(plug_req_post(e, req), 1);
+		while (plug_req_check(req) == 1 && ms++ < 5000)
+			(void)usleep(1000);
+		T_EQ(plug_req_check(req), 0);
+	}
+	T_EQ(plug_req_check(slow), 1);
+	late = false;
+	T_OK(plug_req_free(e, slow));
+	T_OK(plug_req_free(e, req));
+	T_OK(plug_region_free(e, m));
+	T_OK(plug_region_free(e, f));
+	plug_engine_free(e);
+	(void)close(fd);
+}
+
 /* Transfers that were never released are cancelled, and release works without the engine's
  * workers. */
 static void an_end_in_flight(void)
@@ -760,6 +823,7 @@ int main(void)
 	T_RUN(a_lost_request_of_an_ended_engine);
 	T_RUN(releases);
 	T_RUN(a_cancel_in_a_queue);
+	T_RUN(a_full_queue);
 	T_RUN(an_end_in_flight);
 	T_RUN(a_forked_child);
 	T_RUN(every_allocation_fails);
