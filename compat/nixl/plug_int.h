@@ -50,9 +50,11 @@ struct plug_region {
 	uint64_t addr;
 	uint64_t len;
 	uint64_t dev;
-	uint32_t flags;                /* PST_FILE_* for opening path */
-	bool sync;                     /* each write of the file is synced */
-	int fd;                        /* a duplicate of the program's descriptor, or -1 */
+	uint32_t flags; /* PST_FILE_* for opening path */
+	bool sync;      /* each write of the file is synced */
+	int fd;         /* a duplicate of the program's descriptor, or -1 */
+	dev_t st_dev;   /* of fd, which st_ino belongs to */
+	ino_t st_ino;
 	char *path;                    /* or NULL */
 	struct plug_region *next_file; /* under engine->files_lock */
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -164,7 +165,10 @@ bad:
 	return -EINVAL;
 }
 
-/* NIXL finds a file by dev alone, so two different files must not have the same. */
+/*
+ * NIXL finds a file by dev alone, so two different files must not have the same.  A descriptor's
+ * number is another file's if the program closed the first one after its registration.
+ */
 static int dev_claim(struct plug_engine *e, struct plug_region *r)
 {
 	struct plug_region *other;
@@ -172,7 +176,9 @@ static int dev_claim(struct plug_engine *e, struct plug_region *r)
 
 	pthread_mutex_lock(&e->files_lock);
 	for (other = e->files; other && !err; other = other->next_file)
-		if (other->dev == r->dev && (other->path || r->path))
+		if (other->dev == r->dev &&
+		    (other->path || r->path || other->st_dev != r->st_dev ||
+		     other->st_ino != r->st_ino))
 			err = -EEXIST;
 	if (!err) {
 		r->next_file = e->files;
@@ -180,7 +186,8 @@ static int dev_claim(struct plug_engine *e, struct plug_region *r)
 	}
 	pthread_mutex_unlock(&e->files_lock);
 	if (err)
-		plug_log("device id %llu already names another file: give each path its own",
+		plug_log("device id %llu already names another file: give each path its own, or "
+			 "deregister a descriptor's file before its number is used again",
 			 (unsigned long long)r->dev);
 	return err;
 }
@@ -201,6 +208,7 @@ static void dev_release(struct plug_engine *e, struct plug_region *r)
 static int file_init(struct plug_region *r, const char *meta, size_t meta_len)
 {
 	int err = meta_parse(r, meta, meta_len);
+	struct stat st;
 
 	if (r->engine->opts.stable)
 		r->flags |= PST_FILE_STABLE;
@@ -215,8 +223,11 @@ static int file_init(struct plug_region *r, const char *meta, size_t meta_len)
 	}
 	/* The program may close its own at any time, and the number may then be another file's. */
 	r->fd = fcntl((int)r->dev, F_DUPFD_CLOEXEC, 3);
-	if (r->fd >= 0)
+	if (r->fd >= 0 && !fstat(r->fd, &st)) {
+		r->st_dev = st.st_dev;
+		r->st_ino = st.st_ino;
 		return 0;
+	}
 	err = -errno;
 	plug_log("descriptor %llu cannot be registered: %s", (unsigned long long)r->dev,
 		 strerror(-err));

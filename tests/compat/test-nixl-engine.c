@@ -513,6 +513,27 @@ static void metadata(void)
 	(void)close(fd);
 }
 
+/* A number that another descriptor has got since must not name two files. */
+static void a_number_of_two_files(void)
+{
+	struct plug_engine *e = engine_of(NULL, NULL);
+	int fd = open_file("first", 4096), other = open_file("second", 4096);
+	struct plug_region *first = file_region(e, fd, 4096), *again, *second = NULL;
+
+	/* The same file may be registered again. */
+	again = file_region(e, fd, 4096);
+	T_EQ(dup2(other, fd), fd);
+	T_EQ(plug_region_new(e, PLUG_FILE, 0, 4096, (uint64_t)fd, NULL, 0, &second), -EEXIST);
+	T_CHECK(!second && strstr(said, "already names another file"));
+	T_OK(plug_region_free(e, again));
+	T_OK(plug_region_free(e, first));
+	second = file_region(e, fd, 4096);
+	T_OK(plug_region_free(e, second));
+	plug_engine_free(e);
+	(void)close(fd);
+	(void)close(other);
+}
+
 /* --------------------------------------------------------------- lost */
 
 /* A transfer must not end while something may still touch its memory, but another one of the same
@@ -819,6 +840,7 @@ int main(void)
 	T_RUN(many_neighbours);
 	T_RUN(hostile_descriptors);
 	T_RUN(metadata);
+	T_RUN(a_number_of_two_files);
 	T_RUN(a_lost_request);
 	T_RUN(a_lost_request_of_an_ended_engine);
 	T_RUN(releases);
