@@ -53,7 +53,7 @@ struct plug_region {
 	uint32_t flags; /* PST_FILE_* for opening path */
 	bool sync;      /* each write of the file is synced */
 	int fd;         /* a duplicate of the program's descriptor, or -1 */
-	dev_t st_dev;   /* of fd, which st_ino belongs to */
+	dev_t st_dev;   /* of the file, which st_ino belongs to */
 	ino_t st_ino;
 	char *path;                    /* or NULL */
 	struct plug_region *next_file; /* under engine->files_lock */
@@ -64,6 +64,7 @@ struct plug_region {
 	unsigned refs;       /* the registration's, and one for each planned transfer */
 	unsigned active;     /* parts that may touch the memory or the file */
 	bool dead;           /* deregistered */
+	bool renewing;       /* current is being replaced */
 	struct plug_handle *current;
 };
 
@@ -74,7 +75,10 @@ bool plug_region_alive(struct plug_region *r);
 /* Begin to use a region.  Return its opening, or NULL if the region is deregistered. */
 struct plug_handle *plug_region_begin(struct plug_region *r);
 void plug_region_end(struct plug_region *r, struct plug_handle *h);
-/* Give later users another opening than h. */
+/*
+ * Give later users another opening than h.  A file is opened by another thread, and only if its
+ * path still names it.
+ */
 void plug_region_renew(struct plug_region *r, struct plug_handle *h);
 /* Name a file for the log. */
 const char *plug_region_name(const struct plug_region *r, char *buf, size_t len);

@@ -95,6 +95,30 @@ static struct plug_handle *opening_new(const struct plug_region *r, int *ret_err
 	return *ret_err ? opening_free(h) : h;
 }
 
+/* Note which file a path names, if that is a local one. */
+static void path_note(struct plug_region *r)
+{
+	struct stat st;
+
+	/* Opening the file again must not create one in place of a file that moved. */
+	r->flags &= ~(uint32_t)PST_FILE_CREATE;
+	if (stat(r->path, &st) < 0)
+		return;
+	r->st_dev = st.st_dev;
+	r->st_ino = st.st_ino;
+}
+
+/* Return true if opening the region again gives the memory or file that was registered. */
+static bool is_same_file(const struct plug_region *r)
+{
+	struct stat st;
+
+	if (!r->path)
+		return true;
+	/* No file has the number 0: the path was not a local one. */
+	return r->st_ino && !stat(r->path, &st) && st.st_dev == r->st_dev && st.st_ino == r->st_ino;
+}
+
 static struct plug_region *region_done(struct plug_region *r)
 {
 	opening_free(r->current);
@@ -176,9 +200,8 @@ static int dev_claim(struct plug_engine *e, struct plug_region *r)
 
 	pthread_mutex_lock(&e->files_lock);
 	for (other = e->files; other && !err; other = other->next_file)
-		if (other->dev == r->dev &&
-		    (other->path || r->path || other->st_dev != r->st_dev ||
-		     other->st_ino != r->st_ino))
+		if (other->dev == r->dev && (other->path || r->path || other->st_dev != r->st_dev ||
+					     other->st_ino != r->st_ino))
 			err = -EEXIST;
 	if (!err) {
 		r->next_file = e->files;
@@ -264,6 +287,8 @@ int plug_region_new(struct plug_engine *e, enum plug_kind kind, uint64_t addr, u
 		r->current = opening_new(r, &err);
 		if (err && kind == PLUG_FILE)
 			dev_release(e, r);
+		else if (!err && r->path)
+			path_note(r);
 	}
 	if (err) {
 		region_done(r);
@@ -332,24 +357,68 @@ void plug_region_end(struct plug_region *r, struct plug_handle *h)
 		opening_free(h);
 }
 
-void plug_region_renew(struct plug_region *r, struct plug_handle *h)
+/*
+ * Replace the current opening and clear renewing, which keeps others from replacing it meanwhile.
+ * After a failure, later requests use the old opening, and the lost one ends later.
+ */
+static void renew(struct plug_region *r)
 {
-	struct plug_handle *fresh;
+	struct plug_handle *fresh = NULL, *old = NULL;
 	int err;
 
-	/* After a failure, later requests use the old opening, and the lost one ends later. */
-	fresh = opening_new(r, &err);
-	if (!fresh)
-		return;
+	if (is_same_file(r))
+		fresh = opening_new(r, &err);
+	/* Its path may have become another file's before the file was opened. */
+	if (fresh && !is_same_file(r))
+		fresh = opening_free(fresh);
 	pthread_mutex_lock(&r->lock);
-	if (r->current == h && !r->dead) {
+	r->renewing = false;
+	if (fresh) {
+		old = r->current;
 		r->current = fresh;
-		fresh = NULL;
-		/* The lost part still holds it. */
-		h->refs--;
+		if (--old->refs)
+			old = NULL;
 	}
 	pthread_mutex_unlock(&r->lock);
-	opening_free(fresh);
+	opening_free(old);
+}
+
+static void *renew_main(void *arg)
+{
+	struct plug_region *r = arg;
+
+	renew(r);
+	plug_region_unref(r);
+	return NULL;
+}
+
+void plug_region_renew(struct plug_region *r, struct plug_handle *h)
+{
+	pthread_t thread;
+	bool renewing;
+
+	pthread_mutex_lock(&r->lock);
+	renewing = !r->dead && !r->renewing && r->current == h;
+	if (renewing) {
+		r->renewing = true;
+		r->refs++;
+	}
+	pthread_mutex_unlock(&r->lock);
+	if (!renewing)
+		return;
+	/* Opening a file may wait for a server.  The transfers of others must not wait. */
+	if (r->kind == PLUG_FILE && !pthread_create(&thread, NULL, renew_main, r)) {
+		pthread_detach(thread);
+		return;
+	}
+	if (r->kind != PLUG_FILE) {
+		renew_main(r);
+		return;
+	}
+	pthread_mutex_lock(&r->lock);
+	r->renewing = false;
+	pthread_mutex_unlock(&r->lock);
+	plug_region_unref(r);
 }
 
 int plug_region_free(struct plug_engine *e, struct plug_region *r)

@@ -40,6 +40,7 @@ static atomic_uint preps;       /* requests that were prepared */
 static atomic_uint syncs;       /* of these */
 static atomic_uint cancels;     /* of requests in a queue */
 static atomic_bool late;        /* the next completion is kept back until it is cleared */
+static atomic_bool opening;     /* files are not opened before it is cleared */
 static atomic_bool no_patience; /* waits of plug_req_free() and plug_region_free() end at once */
 
 int __real_pst_queue_prep(struct pst_queue *queue, const struct pst_io *io);
@@ -50,6 +51,10 @@ int __real_pst_queue_reap(struct pst_queue *queue, struct pst_done *ret_done, un
 			  unsigned max, uint64_t deadline_ns);
 int __wrap_pst_queue_reap(struct pst_queue *queue, struct pst_done *ret_done, unsigned min,
 			  unsigned max, uint64_t deadline_ns);
+int __real_pst_file_wrap(int fd, uint32_t flags, const struct pst_file_opts *opts,
+			 struct pst_file **ret_file);
+int __wrap_pst_file_wrap(int fd, uint32_t flags, const struct pst_file_opts *opts,
+			 struct pst_file **ret_file);
 int __real_pst_mem_drain(struct pst_mem *mem, uint64_t deadline_ns);
 int __wrap_pst_mem_drain(struct pst_mem *mem, uint64_t deadline_ns);
 int __real_pthread_create(pthread_t *ret, const pthread_attr_t *attr, void *(*fn)(void *),
@@ -111,6 +116,14 @@ int __wrap_pst_queue_reap(struct pst_queue *queue, struct pst_done *ret_done, un
 		holding = true;
 	}
 	return n;
+}
+
+int __wrap_pst_file_wrap(int fd, uint32_t flags, const struct pst_file_opts *opts,
+			 struct pst_file **ret_file)
+{
+	while (opening)
+		(void)usleep(1000);
+	return __real_pst_file_wrap(fd, flags, opts, ret_file);
 }
 
 int __wrap_pst_mem_drain(struct pst_mem *mem, uint64_t deadline_ns)
@@ -602,6 +615,99 @@ static void a_lost_request_of_an_ended_engine(void)
 	free(mem);
 }
 
+static struct plug_handle *current_of(struct plug_region *r)
+{
+	struct plug_handle *h;
+
+	pthread_mutex_lock(&r->lock);
+	h = r->current;
+	pthread_mutex_unlock(&r->lock);
+	return h;
+}
+
+/* After a lost write, a file whose server hangs must not stop the transfers of others. */
+static void a_file_that_does_not_open_again(void)
+{
+	struct plug_engine *e = engine_of("threads", "1");
+	int fds[] = { open_file("hangs", 4096), open_file("other", 4096) };
+	char mem[4096] = "";
+	struct plug_region *m = mem_region(e, mem, 4096);
+	struct plug_region *f[] = { file_region(e, fds[0], 4096), file_region(e, fds[1], 4096) };
+	struct plug_range mr = { (uintptr_t)mem, 4096, m };
+	struct plug_range fr[] = { { 0, 4096, f[0] }, { 0, 4096, f[1] } };
+	const struct plug_handle *before = current_of(f[0]);
+	struct plug_req *req = NULL, *other = NULL;
+	unsigned ms;
+
+	T_OK(plug_req_new(e, true, &mr, &fr[0], 1, &req));
+	T_OK(plug_req_new(e, true, &mr, &fr[1], 1, &other));
+	opening = true;
+	busy = 1;
+	T_EQ(plug_req_post(e, req), 1);
+	while (!holding)
+		(void)usleep(1000);
+	T_EQ(plug_req_post(e, other), 1);
+	for (ms = 0; plug_req_check(other) == 1 && ms < 5000; ms++)
+		(void)usleep(1000);
+	T_EQ(plug_req_check(other), 0);
+	T_CHECK(current_of(f[0]) == before);
+	opening = false;
+	while (current_of(f[0]) == before)
+		(void)usleep(1000);
+	holding = false;
+	T_EQ(wait_for(req), -ETIMEDOUT);
+	T_OK(plug_req_free(e, req));
+	T_OK(plug_req_free(e, other));
+	T_OK(plug_region_free(e, m));
+	for (int i = 0; i < 2; i++) {
+		T_OK(plug_region_free(e, f[i]));
+		(void)close(fds[i]);
+	}
+	plug_engine_free(e);
+}
+
+/* After a lost write, later writes must go to the file that was registered. */
+static void a_file_that_moved(void)
+{
+	struct plug_engine *e = engine_of("threads", "1");
+	char path[PATH_MAX], moved[PATH_MAX], meta[PATH_MAX + 16], mem[4096], byte = 0;
+	struct plug_region *m = mem_region(e, mem, 4096), *f = NULL;
+	struct plug_req *req = NULL, *later = NULL;
+	int fd;
+
+	(void)snprintf(path, sizeof(path), "%s/path", dir);
+	(void)snprintf(moved, sizeof(moved), "%s/moved", dir);
+	(void)snprintf(meta, sizeof(meta), "rw,create:%s", path);
+	T_OK(plug_region_new(e, PLUG_FILE, 0, 4096, 5000, meta, strlen(meta), &f));
+	T_OK(plug_req_new(e, true, &(struct plug_range){ (uintptr_t)mem, 4096, m },
+			  &(struct plug_range){ 0, 4096, f }, 1, &req));
+	T_OK(plug_req_new(e, true, &(struct plug_range){ (uintptr_t)mem, 4096, m },
+			  &(struct plug_range){ 0, 4096, f }, 1, &later));
+	T_EQ(rename(path, moved), 0);
+	memset(mem, '1', sizeof(mem));
+	busy = 1;
+	T_EQ(plug_req_post(e, req), 1);
+	while (!holding)
+		(void)usleep(1000);
+	/* Time for a thread to open the path again. */
+	(void)usleep(50000);
+	memset(mem, '2', sizeof(mem));
+	T_EQ(plug_req_post(e, later), 1);
+	T_EQ(wait_for(later), 0);
+	T_CHECK(access(path, F_OK) < 0);
+	fd = open(moved, O_RDONLY | O_CLOEXEC);
+	T_EQ(pread(fd, &byte, 1, 0), 1);
+	T_EQ(byte, '2');
+	(void)close(fd);
+	holding = false;
+	T_EQ(wait_for(req), -ETIMEDOUT);
+	T_OK(plug_req_free(e, req));
+	T_OK(plug_req_free(e, later));
+	T_OK(plug_region_free(e, m));
+	T_OK(plug_region_free(e, f));
+	plug_engine_free(e);
+}
+
 /* Memory must not change after a transfer was released in flight. */
 static void releases(void)
 {
@@ -843,6 +949,8 @@ int main(void)
 	T_RUN(a_number_of_two_files);
 	T_RUN(a_lost_request);
 	T_RUN(a_lost_request_of_an_ended_engine);
+	T_RUN(a_file_that_does_not_open_again);
+	T_RUN(a_file_that_moved);
 	T_RUN(releases);
 	T_RUN(a_cancel_in_a_queue);
 	T_RUN(a_full_queue);
