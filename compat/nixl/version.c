@@ -33,32 +33,48 @@ static int path_find(struct dl_phdr_info *info, size_t size, void *arg)
 	return 1;
 }
 
-/* Find the version in the name of the folder nixl_cu12-1.5.1.dist-info. */
+/* Cut off the last part of a path.  Return it, or NULL. */
+static char *path_split(char *path)
+{
+	char *slash = strrchr(path, '/');
+
+	if (!slash)
+		return NULL;
+	*slash = 0;
+	return slash + 1;
+}
+
+/*
+ * Find the version in the name of the folder nixl_cu12-1.5.1.dist-info next to the library's folder
+ * .nixl_cu12.mesonpy.libs.  Wheels for other versions of CUDA may be there, too.
+ */
 static bool version_find(char *path, char *ret, size_t len)
 {
+	const char *package = NULL;
 	struct dirent *entry;
 	bool found = false;
-	char *slash;
+	size_t package_len;
 	DIR *dir;
-	int i;
 
-	for (i = 0; i < 2; i++) {
-		slash = strrchr(path, '/');
-		if (!slash)
-			return false;
-		*slash = 0;
-	}
+	if (path_split(path))
+		package = path_split(path);
+	if (package)
+		package = strstr(package, "nixl");
+	if (!package)
+		return false;
+	package_len = strcspn(package, ".");
 	dir = opendir(path);
 	if (!dir)
 		return false;
 	while (!found && (entry = readdir(dir))) {
 		const char *name = entry->d_name;
-		const char *dash = strchr(name, '-');
+		const char *version = name + package_len + 1;
 		const char *end = strstr(name, ".dist-info");
 
-		if (strncmp(name, "nixl_cu", 7) != 0 || !dash || !end || end <= dash)
+		if (strncmp(name, package, package_len) != 0 || version[-1] != '-' || !end ||
+		    end <= version)
 			continue;
-		snprintf(ret, len, "%.*s", (int)(end - dash - 1), dash + 1);
+		snprintf(ret, len, "%.*s", (int)(end - version), version);
 		found = true;
 	}
 	closedir(dir);

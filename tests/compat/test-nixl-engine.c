@@ -7,11 +7,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <link.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,9 +31,10 @@
 #define BIG (SIZE / STEP) /* descriptors of the largest transfer */
 
 static char dir[PATH_MAX - 64];
-static char said[1024];     /* the last line of the log */
-static atomic_uint busy;    /* number of next completions to make busy */
-static atomic_bool holding; /* their memory is not quiet yet */
+static char library[PATH_MAX]; /* the NIXL library that seems to be loaded */
+static char said[1024];        /* the last line of the log */
+static atomic_uint busy;       /* number of next completions to make busy */
+static atomic_bool holding;    /* their memory is not quiet yet */
 static _Atomic(struct pst_mem *) held;
 static atomic_int fail_at; /* the allocation that fails, counted down; 0: none */
 static atomic_bool no_threads;
@@ -65,6 +68,9 @@ __attribute__((visibility("default"))) int __wrap_pthread_create(pthread_t *ret,
 								 void *(*fn)(void *), void *arg);
 void *__real_calloc(size_t nr, size_t size);
 __attribute__((visibility("default"))) void *__wrap_calloc(size_t nr, size_t size);
+typedef int visit(struct dl_phdr_info *info, size_t size, void *arg);
+__attribute__((visibility("default"))) int __wrap_dl_iterate_phdr(visit *fn, void *arg);
+int __real_dl_iterate_phdr(visit *fn, void *arg);
 struct timespec __real_plug_after(unsigned seconds);
 struct timespec __wrap_plug_after(unsigned seconds);
 void __wrap_plug_log(const char *format, ...);
@@ -144,6 +150,13 @@ void *__wrap_calloc(size_t nr, size_t size)
 	if (fail_at && atomic_fetch_sub(&fail_at, 1) == 1)
 		return NULL;
 	return __real_calloc(nr, size);
+}
+
+int __wrap_dl_iterate_phdr(visit *fn, void *arg)
+{
+	struct dl_phdr_info info = { .dlpi_name = library };
+
+	return library[0] ? fn(&info, sizeof(info), arg) : __real_dl_iterate_phdr(fn, arg);
 }
 
 struct timespec __wrap_plug_after(unsigned seconds)
@@ -932,7 +945,41 @@ static void threads_that_are_refused(void)
 	T_CHECK(plug_engine_new(NULL, 0, &e) < 0);
 	no_threads = false;
 	T_CHECK(!e);
+}
+
+/* The version must be that of the wheel which has the library, not of another wheel. */
+static void versions(void)
+{
+	static const struct {
+		const char *cu12, *cu13;
+		bool ok;
+	} wheels[] = {
+		{ "1.5.1", "0.9.0", true },
+		{ "0.9.0", "1.5.1", false },
+		{ "1.4", "1.6.0", true },
+		{ "1.40.0", "1.4.0", false },
+	};
+	char path[PATH_MAX];
+
 	T_CHECK(plug_version_ok());
+	for (size_t i = 0; i < sizeof(wheels) / sizeof(wheels[0]); i++) {
+		const char *const numbers[] = { wheels[i].cu12, wheels[i].cu13 };
+
+		for (int cu = 12; cu <= 13; cu++) {
+			(void)snprintf(path, sizeof(path), "%s/site-%zu", dir, i);
+			(void)mkdir(path, 0777);
+			(void)snprintf(path, sizeof(path), "%s/site-%zu/nixl_cu%d-%s.dist-info",
+				       dir, i, cu, numbers[cu - 12]);
+			T_EQ(mkdir(path, 0777), 0);
+		}
+		(void)snprintf(library, sizeof(library),
+			       "%s/site-%zu/.nixl_cu12.mesonpy.libs/libnixl.so", dir, i);
+		T_EQ(plug_version_ok(), wheels[i].ok);
+		/* A library outside a wheel has no version. */
+		(void)snprintf(library, sizeof(library), "%s/site-%zu/lib/libnixl.so", dir, i);
+		T_CHECK(plug_version_ok());
+	}
+	library[0] = 0;
 }
 
 int main(void)
@@ -958,6 +1005,7 @@ int main(void)
 	T_RUN(a_forked_child);
 	T_RUN(every_allocation_fails);
 	T_RUN(threads_that_are_refused);
+	T_RUN(versions);
 	(void)scratch_remove(dir);
 	return t_done();
 }
