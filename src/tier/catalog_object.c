@@ -101,6 +101,18 @@ int catalog_move_commit_object(struct catalog *c, const struct tier_move *m, str
 	return r;
 }
 
+int catalog_move_commit_file(struct catalog *c, const struct tier_move *m,
+			     const struct tier_file *object, struct tier_file *file, int64_t due)
+{
+	int r = catalog_object_release(c, object, due);
+
+	if (r == 0)
+		r = catalog_put(c, file);
+	return r < 0 ? r
+		     : catalog_run_number(c, "UPDATE move SET committed=1 WHERE id=?", m->id,
+					  "journal a move");
+}
+
 int catalog_sent_put(struct catalog *c, const struct tier_move *move, const struct tier_object *o)
 {
 	return put_object(c, "INSERT OR REPLACE INTO sent VALUES(?, ?, ?)", move->id, o);

@@ -28,6 +28,10 @@ int catalog_object_release(struct catalog *c, const struct tier_file *file, int6
 int catalog_move_commit_object(struct catalog *c, const struct tier_move *move,
 			       struct tier_file *file, const struct tier_object *object);
 
+/* Make a file on a disk the file, in place of an object.  Within a transaction. */
+int catalog_move_commit_file(struct catalog *c, const struct tier_move *move,
+			     const struct tier_file *object, struct tier_file *file, int64_t due);
+
 /* Journal the key of the object that a move writes. */
 int catalog_sent_put(struct catalog *c, const struct tier_move *move,
 		     const struct tier_object *object);

@@ -19,10 +19,14 @@
  *	2 journal the intent				the intent is dropped
  *	3 GET into dst/.tier/tmp/ID.new, compare the CRC-32C, sync it, read it back
  *							the copy is deleted
- *	4 rename the copy to dst/NAME, sync the directory
- *							the copy at dst/NAME is deleted
- *	5 in one transaction: dst is the file's root, the key is noted for deletion, the journal's
- *	  record ends					the file is at dst
+ *	4 begin a transaction: the object must still be the file; rename the copy to dst/NAME, sync
+ *	  the directory					the copy at dst/NAME is deleted
+ *	5 end the transaction: dst is the file's root, the key is noted for deletion, the move is
+ *	  committed					the file is at dst
+ *	6 tell readers, end the journal's record	the same
+ *
+ * Removing the file takes a transaction too, and removes dst/NAME.  So if the catalogue does not
+ * have the file any more, dst/NAME is no copy of a mover.
  *
  * A key is written by one move only, and deleted by object_collect() later, so that neither a
  * request of a killed mover nor a reader's request in flight meets another object.
@@ -434,49 +438,68 @@ static int up_parent(struct moving *v)
 	return 0;
 }
 
-/* Make the copy the file, unless the file was removed or changed. */
-static int up_commit(struct moving *v, const struct stat *st, bool *ret_undo)
+/* What move_undo() has to undo. */
+struct up_state {
+	bool named; /* the copy has the file's name */
+	bool undo;
+};
+
+/* Give the copy its name, and record it as the file, within a transaction. */
+static int up_name(struct moving *v, struct up_state *state)
 {
 	struct catalog *c = v->set->catalog;
 	struct tier_file now, moved = v->file;
-	int r = catalog_begin(c);
+	struct stat st;
+	int r = catalog_find(c, v->m.name, &now);
 
-	*ret_undo = true;
-	if (r < 0)
-		return r;
-	r = catalog_find(c, v->m.name, &now);
 	if (r == -ENOENT ||
 	    (r == 0 && (now.id != v->file.id || now.root != v->m.src || now.gen != v->file.gen)))
 		r = err_set(EAGAIN, "%s was removed or changed while it was moved", v->m.name);
+	if (r == 0)
+		r = move_name_copy(v);
+	if (r < 0)
+		return r;
+	state->named = true;
+	if (fsync(v->dst_dir) < 0)
+		return move_fail(v, errno, "cannot sync the copy's directory");
+	if (fstat(v->dst, &st) < 0)
+		return move_fail(v, errno, "cannot ask for the copy's size");
 	moved.root = v->m.dst;
 	moved.gen++;
-	moved.stamp = stamp_of(st);
-	moved.bytes = (uint64_t)st->st_blocks * 512;
-	if (r == 0)
-		r = catalog_put(c, &moved);
-	if (r == 0)
-		r = catalog_object_release(c, &v->file, object_due());
-	if (r == 0)
-		r = catalog_move_end(c, &v->m);
+	moved.stamp = stamp_of(&st);
+	moved.bytes = (uint64_t)st.st_blocks * 512;
+	return catalog_move_commit_file(c, &v->m, &v->file, &moved, object_due());
+}
+
+/* Make the copy the file, unless the file was removed or changed. */
+static int up_commit(struct moving *v, struct up_state *state)
+{
+	struct catalog *c = v->set->catalog;
+	int r = catalog_begin(c);
+
+	if (r < 0)
+		return r;
+	r = up_name(v, state);
 	if (r < 0) {
 		catalog_rollback(c);
 		return r;
 	}
 	/* If this fails, only the database's file tells whether the commit took place: recovery
 	 * reads it. */
-	*ret_undo = false;
+	state->undo = false;
 	r = catalog_commit(c);
-	if (r == 0)
-		set_moved(v->set, v->m.name);
-	return r;
+	if (r < 0)
+		return r;
+	/* Until readers are told, the journal keeps the move: recovery would tell them. */
+	set_moved(v->set, v->m.name);
+	return catalog_move_end(c, &v->m);
 }
 
 int move_from_store(struct moving *v, struct move_done *done)
 {
 	_cleanup_(freep) struct transfer *t = calloc(1, sizeof(*t));
 	struct object_attrs attrs; /* refers to t->facts */
-	bool named = false, undo = true;
-	struct stat st;
+	struct up_state state = { .undo = true };
 	int r = t ? up_check(v, t, &attrs) : err_set(ENOMEM, "out of memory");
 
 	if (r == 0)
@@ -491,16 +514,9 @@ int move_from_store(struct moving *v, struct move_done *done)
 	if (r == 0)
 		r = up_parent(v);
 	if (r == 0)
-		r = move_name_copy(v);
-	named = r == 0;
-	if (r == 0 && fsync(v->dst_dir) < 0)
-		r = move_fail(v, errno, "cannot sync the copy's directory");
-	if (r == 0 && fstat(v->dst, &st) < 0)
-		r = move_fail(v, errno, "cannot ask for the copy's size");
-	if (r == 0)
-		r = up_commit(v, &st, &undo);
-	if (r < 0 && undo)
-		move_undo(v, named);
+		r = up_commit(v, &state);
+	if (r < 0 && state.undo)
+		move_undo(v, state.named);
 	done->bytes = t->job.size;
 	return r;
 }

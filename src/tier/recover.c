@@ -235,7 +235,11 @@ static int recover_move(struct tier_set *set, const struct tier_move *m,
 		(void)snprintf(counts->why, sizeof(counts->why), "%s", err_text());
 		return 0;
 	}
-	return note(&l, (unsigned)root);
+	r = note(&l, (unsigned)root);
+	/* The mover may have died before it told readers. */
+	if (r == 0)
+		set_moved(set, m->name);
+	return r;
 }
 
 /* Remove incomplete copies.  Nobody else creates any while the set is locked. */

@@ -141,6 +141,32 @@ static int source_stays(struct remains *l)
 				l->m.name);
 }
 
+/* Return 1 if the object of the move is the file of the name, 0 if not, or -errno. */
+static int object_is_file(const struct remains *l)
+{
+	struct tier_object o;
+	struct tier_file f;
+	int r = catalog_find(l->set->catalog, l->m.name, &f);
+
+	if (r == 0)
+		r = f.root == l->m.dst ? catalog_object(l->set->catalog, f.id, &o) : -ENOENT;
+	return r == -ENOENT ? 0 : r < 0 ? r : strcmp(o.key, l->object.key) == 0;
+}
+
+/*
+ * The file was removed after the commit.  Whatever has its name now was made later, even if it has
+ * the same bytes.  Return as settle_committed() does.
+ */
+static int settle_removed(struct remains *l)
+{
+	int same = l->old < 0 ? 0 : left_is_copied(l, l->old), r;
+
+	if (same < 0 || l->old < 0)
+		return same;
+	r = same ? remove_old(l) : source_stays(l);
+	return r < 0 ? r : !same;
+}
+
 /*
  * After the commit the object is the file, unless the source was written later, or the object is
  * lost.  Return 1 if the source is the file, 0 if the object is, or -errno.
@@ -149,8 +175,10 @@ static int settle_committed(struct remains *l, struct recover_counts *counts)
 {
 	const struct tier_root *root = &l->set->roots[l->m.dst];
 	struct object_facts facts;
-	int fd = l->old >= 0 ? l->old : l->file, same, r;
+	int fd = l->old >= 0 ? l->old : l->file, same, r = object_is_file(l);
 
+	if (r <= 0)
+		return r < 0 ? r : settle_removed(l);
 	if (fd < 0)
 		return 0;
 	same = left_is_copied(l, fd);
@@ -190,7 +218,8 @@ static int note_down(struct remains *l, bool source)
 	r = source ? catalog_find(c, l->m.name, &f) : 0;
 	if (r == 0 && source)
 		r = catalog_object_release(c, &f, object_due());
-	if (r == 0 && source && f.root != l->m.src && l->file >= 0) {
+	/* A file that was made after this one was removed keeps its root. */
+	if (r == 0 && source && f.root == l->m.dst && l->file >= 0) {
 		if (fstat(l->file, &st) < 0)
 			r = remains_fail(l, errno, "cannot ask for the file's size");
 		f.root = l->m.src;
@@ -240,17 +269,45 @@ int recover_down(struct tier_set *set, const struct tier_move *m, struct recover
 
 /* --------------------------------------------------------------------- up */
 
-/* The commit ends the journal's record, so the object is the file: remove the copy. */
+/* End a move after its commit: the file is on its disk. */
+static int end_up(struct tier_set *set, const struct tier_move *m, struct recover_counts *counts)
+{
+	int r = catalog_move_end(set->catalog, m);
+
+	if (r < 0)
+		return r;
+	counts->completed++;
+	set_moved(set, m->name);
+	return 0;
+}
+
+/* Return 1 if the file of the name is an object, 0 if not, or -errno. */
+static int is_object_still(struct tier_set *set, const struct tier_move *m)
+{
+	struct tier_file f;
+	int r = catalog_find(set->catalog, m->name, &f);
+
+	return r == -ENOENT ? 0 : r < 0 ? r : f.root == m->src;
+}
+
 int recover_up(struct tier_set *set, const struct tier_move *m, struct recover_counts *counts)
 {
 	_cleanup_(remains_done) struct remains l = {
 		.set = set, .m = *m, .dir = -1, .tmp = -1, .file = -1, .old = -1
 	};
-	int r = open_remains(&l, &set->roots[m->dst]), same = 0;
+	int r, same = 0, object;
 
-	if (r == 0 && l.file >= 0)
+	if (m->committed)
+		return end_up(set, m, counts);
+	object = is_object_still(set, m);
+	if (object < 0)
+		return object;
+	r = open_remains(&l, &set->roots[m->dst]);
+	/* If the file was removed meanwhile, the copy with its name was, too: what has the name now
+	 * was made later, even if it has the same bytes. */
+	if (r == 0 && l.file >= 0 && object)
 		r = same = left_is_copied(&l, l.file);
-	if (r >= 0 && l.file >= 0 && !same)
+	if (r >= 0 && l.file >= 0 && object && !same)
 		counts->conflicts++;
 	if (same > 0)
 		r = remains_remove(&l);

@@ -117,13 +117,18 @@ FAULTS = [
      "\t\tr = move_lock_source(v);", "\t\tr = 0;"),
     ("object of a move that is undone", "move_object.c",
      "r = catalog_garbage_put(c, v->object.key, v->stamp.size, object_due());", "r = 0;"),
-    ("object of a file that is on a disk again", "move_object.c",
-     "r = catalog_object_release(c, &v->file, object_due());\n\tif (r == 0)\n"
-     "\t\tr = catalog_move_end", "r = 0;\n\tif (r == 0)\n\t\tr = catalog_move_end"),
+    ("object of a file that is on a disk again", "catalog_object.c",
+     "int r = catalog_object_release(c, object, due);", "int r = 0;"),
     ("a file that was removed while it moved up", "move_object.c", "if (r == -ENOENT ||",
      "if (r == -ENOENT)\n\t\tr = 0;\n\telse if ("),
     ("sync of the copy's directory before the object is released", "move_object.c",
-     "if (r == 0 && fsync(v->dst_dir) < 0)", "if (0)"),
+     "if (fsync(v->dst_dir) < 0)", "if (0)"),
+    ("telling readers of a move that was killed", "recover_object.c",
+     "counts->completed++;\n\tset_moved(set, m->name);", "counts->completed++;"),
+    ("a file that was made after one that moved up was removed", "recover_object.c",
+     "object = is_object_still(set, m);", "object = 1;"),
+    ("a file that was made after one that moved down was removed", "recover_object.c",
+     "r = object_is_file(l);", "r = 1;"),
     ("time for readers of an object", "object.c", "+ OBJECT_GRACE_S;", "- 1;"),
     ("the ETag", "object.c", "strcmp(ret->etag, o->etag) != 0", "0"),
     ("the marker of the store", "object.c", "if (strcmp(f.meta, want) != 0)", "if (0)"),
@@ -140,7 +145,7 @@ FAULTS = [
      "\tif (l->old >= 0)\n\t\tr = remove_old(l);", ""),
 ]
 # Found by test-object.c.
-OBJECT_FILES = ("move_object.c", "object.c", "recover_object.c")
+OBJECT_FILES = ("catalog_object.c", "move_object.c", "object.c", "recover_object.c")
 
 
 def build(scratch, file, out, sources, wraps):

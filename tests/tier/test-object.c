@@ -15,6 +15,7 @@
 
 #include "base/err.h"
 #include "tier/change.h"
+#include "tier/epoch.h"
 #include "tier/lookup.h"
 #include "tier/move.h"
 #include "tier/object.h"
@@ -301,6 +302,109 @@ static void down_killed_at_every_call(void)
 static void up_killed_at_every_call(void)
 {
 	killed(HDD_ROOT);
+}
+
+/* Remove the file of a mover that was killed at a call, and make a file with the same bytes: the
+ * bytes of a copy do not tell whose it is. */
+static void made_after_killed(unsigned to)
+{
+	unsigned nr = 0;
+	int status = 0;
+
+	mover = getpid();
+	for (at = 1; !status; at++) {
+		struct recover_counts counts;
+		struct tier_set *set;
+		struct tier_file f;
+		pid_t pid;
+
+		set_up_object(to != OBJECT_ROOT);
+		(void)fflush(stdout);
+		pid = fork();
+		if (pid == 0) {
+			struct move_done done;
+
+			set = open_set(&counts);
+			calls = 0;
+			calls_hook = die_here;
+			(void)move_file(set, NAME, to, &done);
+			_exit(1);
+		}
+		T_EQ(waitpid(pid, &status, 0), pid);
+		T_OK(set_open("m", &set));
+		/* The name may be missing until recovery. */
+		if (change_unlink(set, NAME, &f) == 0) {
+			(void)mkdir(path_of(TIER_HDD, "d"), 0755);
+			put(path_of(TIER_HDD, NAME), SIZE);
+			nr++;
+		}
+		T_CHECK(!set_close(set));
+		T_CHECK(check_once() != OBJECT_ROOT);
+		tear_down();
+	}
+	T_CHECK(nr >= 25);
+}
+
+static void down_killed_and_made_again(void)
+{
+	made_after_killed(OBJECT_ROOT);
+}
+
+static void up_killed_and_made_again(void)
+{
+	made_after_killed(HDD_ROOT);
+}
+
+/* A mover that dies before it tells readers of the file's new place leaves that to recovery. */
+static void recovery_tells_readers(unsigned to)
+{
+	unsigned nr = 0;
+	int status = 0;
+
+	mover = getpid();
+	for (at = 1; !status; at++) {
+		struct recover_counts counts;
+		struct tier_set *set;
+		struct tier_move m;
+		uint64_t seen;
+		bool left;
+		pid_t pid;
+
+		set_up_object(to != OBJECT_ROOT);
+		T_OK(set_open("m", &set));
+		seen = atomic_load(epochs_of(set->epochs, NAME));
+		(void)fflush(stdout);
+		pid = fork();
+		if (pid == 0) {
+			struct tier_set *own = open_set(&counts);
+			struct move_done done;
+
+			own->epochs = NULL; /* so that the mover tells nobody */
+			calls = 0;
+			calls_hook = die_here;
+			(void)move_file(own, NAME, to, &done);
+			_exit(1);
+		}
+		T_EQ(waitpid(pid, &status, 0), pid);
+		left = catalog_move_first(set->catalog, 0, &m) == 0;
+		if (check_once() == to && left) {
+			nr++;
+			T_CHECK(atomic_load(epochs_of(set->epochs, NAME)) != seen);
+		}
+		T_CHECK(!set_close(set));
+		tear_down();
+	}
+	T_CHECK(nr > 0);
+}
+
+static void down_recovery_tells_readers(void)
+{
+	recovery_tells_readers(OBJECT_ROOT);
+}
+
+static void up_recovery_tells_readers(void)
+{
+	recovery_tells_readers(HDD_ROOT);
 }
 
 /* A file that is removed during a move is gone, and no copy comes back. */
@@ -795,6 +899,10 @@ int main(void)
 	T_RUN(down_somebody_writes);
 	T_RUN(down_killed_at_every_call);
 	T_RUN(up_killed_at_every_call);
+	T_RUN(down_killed_and_made_again);
+	T_RUN(up_killed_and_made_again);
+	T_RUN(down_recovery_tells_readers);
+	T_RUN(up_recovery_tells_readers);
 	T_RUN(down_somebody_removes);
 	T_RUN(up_somebody_removes);
 	T_RUN(up_somebody_creates);
