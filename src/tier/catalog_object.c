@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "base/err.h"
 #include "tier/catalog_private.h"
 
 static void bind_text(sqlite3_stmt *s, int at, const char *text)
@@ -29,6 +30,31 @@ static int query(struct catalog *c, const char *sql, int64_t number, sqlite3_stm
 	if (r == SQLITE_DONE)
 		return -ENOENT;
 	return r == SQLITE_ROW ? 0 : catalog_fail(c, "look an object up");
+}
+
+int catalog_set_whole(struct catalog *c)
+{
+	_cleanup_(finalizep) sqlite3_stmt *s = NULL;
+	int r = catalog_prepare(c, "PRAGMA user_version=1", &s);
+
+	return r < 0 ? r : catalog_run(c, s, "write the catalogue");
+}
+
+int catalog_is_whole(struct catalog *c)
+{
+	_cleanup_(finalizep) sqlite3_stmt *s = NULL;
+	int r = catalog_prepare(c, "PRAGMA user_version", &s);
+
+	if (r < 0)
+		return r;
+	if (sqlite3_step(s) != SQLITE_ROW)
+		return catalog_fail(c, "use the catalogue");
+	if (sqlite3_column_int(s, 0))
+		return 0;
+	return err_set(EUCLEAN,
+		       "%s is not the catalogue that had the set's objects: find them with "
+		       "'penstock tier scrub --rebuild'",
+		       c->path);
 }
 
 static int get_object(struct catalog *c, const char *sql, int64_t number, struct tier_object *ret)

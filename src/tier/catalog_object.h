@@ -17,6 +17,13 @@ struct tier_object {
 	char etag[OBJECT_ETAG_SIZE];
 };
 
+/*
+ * Record that the catalogue has all objects of the set.  catalog_is_whole() fails with the cure
+ * before that: the catalogue is not the one that had them, or making it again did not end.
+ */
+int catalog_set_whole(struct catalog *c);
+int catalog_is_whole(struct catalog *c);
+
 /* Return the object of a file; -ENOENT without a sentence. */
 int catalog_object(struct catalog *c, int64_t file, struct tier_object *ret);
 int catalog_object_put(struct catalog *c, int64_t file, const struct tier_object *object);

@@ -28,6 +28,11 @@ static size_t prefix_len(const struct tier_root *root)
 	return slash ? strlen(slash + 1) + 1 : 0;
 }
 
+bool object_id_valid(const char *text)
+{
+	return strlen(text) == ID_DIGITS && strspn(text, "0123456789abcdef") == ID_DIGITS;
+}
+
 int object_key(const struct tier_root *root, const char *name, char ret[OBJECT_KEY_SIZE])
 {
 	unsigned char bytes[ID_DIGITS / 2];

@@ -38,6 +38,8 @@ void objects_use(const struct objects_table *table);
 
 /* Make the key of a new object.  Return 0; -ENAMETOOLONG with a sentence. */
 int object_key(const struct tier_root *root, const char *name, char ret[OBJECT_KEY_SIZE]);
+/* Return true if the text is the ID at the end of a key. */
+bool object_id_valid(const char *text);
 /* Write the name s3://BUCKET/PREFIX/KEY. */
 void object_url(const struct tier_root *root, const char *key, char ret[OBJECT_URL_SIZE]);
 

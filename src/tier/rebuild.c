@@ -122,9 +122,12 @@ static int find_object(void *arg, const char *key, uint64_t size)
 	int r;
 
 	(void)size;
-	if (!tilde || tilde == key || strlen(key) >= OBJECT_KEY_SIZE)
+	if (!tilde || tilde == key || strlen(key) >= OBJECT_KEY_SIZE || !object_id_valid(tilde + 1))
 		return 0;
 	r = object_head(&s->set->roots[s->root], key, &facts);
+	/* Another program removed an object meanwhile. */
+	if (r == -ENOENT)
+		return 0;
 	if (r < 0)
 		return r;
 	/* Objects of others stay as they are. */
@@ -145,6 +148,9 @@ static int rebuild_objects(struct tier_set *set)
 	if (r < 0)
 		return r;
 	r = object_list(&set->roots[root], find_object, &s);
+	/* If the store fails, the catalogue stays unusable until it is made again. */
+	if (r == 0)
+		r = catalog_set_whole(set->catalog);
 	if (r == 0)
 		return catalog_commit(set->catalog);
 	catalog_rollback(set->catalog);

@@ -539,6 +539,8 @@ int set_init(struct tier_set *set)
 	/* SQLite does not sync its database into the directory; put_conf() does. */
 	if (r == 0)
 		r = catalog_open(set->state, &set->catalog);
+	if (r == 0)
+		r = catalog_set_whole(set->catalog);
 	set->catalog = catalog_close(set->catalog);
 	/* The store first: if it fails, nothing is left on the disks. */
 	if (r == 0 && object >= 0)
@@ -588,6 +590,9 @@ int set_open(const char *name, struct tier_set **ret)
 
 	if (r == 0)
 		r = catalog_open(set->state, &set->catalog);
+	/* Directories tell their files again, but only the catalogue tells the objects. */
+	if (r == 0 && object_root(set) >= 0)
+		r = catalog_is_whole(set->catalog);
 	if (r == 0)
 		r = epochs_open(set->state, &set->epochs);
 	if (r == 0)

@@ -457,6 +457,35 @@ def rebuilds_from_the_objects():
 
 
 @case
+def lost_catalogue_is_noticed():
+    """An empty catalogue must not pass for that of a set without objects."""
+    s = Set(f=BIG, g=b"disk", h=b"cold")
+    s.move("object", "f", "h")
+    state = f"{work}/state/{s.name}"
+    for lose in (os.unlink, lambda path: os.truncate(path, 0)):
+        for name in os.listdir(state):
+            if name.startswith("catalog.db") and "damaged" not in name:
+                lose(f"{state}/{name}")
+        for command in ("ls", "scrub", "migrate"):
+            has(s.do(command, status=1), "penstock tier scrub --rebuild")
+        gives(errno.EUCLEAN, s.read, "f")
+        # While the store fails, the catalogue does not become one without these objects.
+        server.fault("HEAD", "status", times=0, match="cold/h", status=403)
+        has(s.do("scrub", "--rebuild", status=1), "access is denied")
+        server.faults.clear()
+        has(s.do("ls", status=1), "penstock tier scrub --rebuild")
+        # Objects of others are not asked for.
+        server.put("bucket", "cold/other~1", b"")
+        server.fault("HEAD", "status", times=0, match="cold/other", status=403)
+        s.do("scrub", "--rebuild")
+        server.faults.clear()
+        del server.buckets["bucket"]["cold/other~1"]
+        eq({n: f["class"] for n, f in s.files().items()},
+           {"f": "object", "g": "hdd", "h": "object"})
+        eq((s.read("f"), s.read("h")), (BIG, b"cold"))
+
+
+@case
 def mounts_list_objects():
     if not os.access("/dev/fuse", os.W_OK) or os.geteuid() != 0:
         raise Skip("/dev/fuse, and root to mount")
