@@ -281,6 +281,59 @@ static int marker_read(void *arg, void *buf, size_t len, uint64_t off)
 	return 0;
 }
 
+static int err_overlaps(const struct tier_root *root, const char *other)
+{
+	return err_set(
+		EEXIST,
+		"%s and the root %.400s of another set overlap: scrub would report the objects "
+		"of one as strays of the other; use another prefix",
+		root->path, other);
+}
+
+/* Find the marker of a root below this one. */
+static int find_marker(void *arg, const char *key, uint64_t size)
+{
+	const size_t len = sizeof("/" MARKER) - 1, key_len = strlen(key);
+	char *ret = arg;
+
+	(void)size;
+	if (key_len <= len || strcmp(key + key_len - len, "/" MARKER) != 0)
+		return 0;
+	(void)snprintf(ret, OBJECT_KEY_SIZE, "%.*s", (int)(key_len - len), key);
+	return 1;
+}
+
+/* Return -EEXIST if a root of another set is above or below this one.  Keys that may use only this
+ * prefix cannot tell. */
+static int marker_check_overlap(const struct tier_root *root)
+{
+	_cleanup_(freep) struct tier_root *above = malloc(sizeof(*above));
+	char below[OBJECT_KEY_SIZE], url[OBJECT_URL_SIZE];
+	const char *bucket_end = strchr(root->path + strlen("s3://"), '/');
+	struct object_facts f;
+	char *slash;
+	int r;
+
+	if (!above)
+		return err_set(ENOMEM, "out of memory");
+	*above = *root;
+	while (bucket_end &&
+	       (slash = strrchr(above->path, '/')) - above->path > bucket_end - root->path) {
+		*slash = '\0';
+		r = object_head(above, MARKER, &f);
+		if (r == 0)
+			return err_overlaps(root, above->path);
+		if (r != -ENOENT && r != -EACCES)
+			return r;
+	}
+	r = object_list(root, find_marker, below);
+	if (r == 1) {
+		object_url(root, below, url);
+		return err_overlaps(root, url);
+	}
+	return r == -EACCES ? 0 : r;
+}
+
 int object_marker_make(const struct tier_set *set, const struct tier_root *root)
 {
 	char text[OBJECT_META_SIZE];
@@ -295,6 +348,9 @@ int object_marker_make(const struct tier_set *set, const struct tier_root *root)
 			       "%s/" MARKER,
 			       root->path, root->path);
 	if (r != -ENOENT)
+		return r;
+	r = marker_check_overlap(root);
+	if (r < 0)
 		return r;
 	marker_text(set, root, text);
 	s.size = strlen(text);

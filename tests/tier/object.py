@@ -136,6 +136,15 @@ def init_checks_the_store():
     has(penstock("tier", "init", "j", "--hdd", f"{work}/j", *COLD, status=1),
         "is a root of a set already")
     true(not os.path.exists(f"{work}/j/.tier"), "a marker stays")
+    # Roots in one another would report each other's objects as strays.
+    for prefix in ("cold/sub", "cold/sub/deep"):
+        has(penstock("tier", "init", "j", "--hdd", f"{work}/j", "--object", f"s3://bucket/{prefix}",
+                     "--quota", "object:1g", status=1), "s3://bucket/cold of another set overlap")
+    server.put("bucket", "above/it/.tier/id", b"")
+    has(penstock("tier", "init", "j", "--hdd", f"{work}/j", "--object", "s3://bucket/above",
+                 "--quota", "object:1g", status=1), "s3://bucket/above/it of another set overlap")
+    penstock("tier", "init", "j", "--same-filesystem", "--hdd", f"{work}/j", "--object",
+             "s3://bucket/colder", "--quota", "object:1g")
 
 
 @case
