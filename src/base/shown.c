@@ -52,3 +52,18 @@ void shown(char *ret, size_t len, const char *text)
 	}
 	ret[n] = '\0';
 }
+
+bool shown_is_utf8(const char *text)
+{
+	const unsigned char *p = (const unsigned char *)text;
+
+	while (*p) {
+		uint32_t c;
+		unsigned n = char_len(p, &c);
+
+		if (!n)
+			return false;
+		p += n;
+	}
+	return true;
+}

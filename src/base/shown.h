@@ -3,6 +3,7 @@
 #ifndef PST_SHOWN_H
 #define PST_SHOWN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /*
@@ -11,5 +12,8 @@
  * \ooo, in octal.  The result is cut at len bytes.  Copying a result again does not change it.
  */
 void shown(char *ret, size_t len, const char *text);
+
+/* Return true if all bytes of a text are UTF-8. */
+bool shown_is_utf8(const char *text);
 
 #endif

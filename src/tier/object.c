@@ -8,6 +8,7 @@
 #include <sys/xattr.h>
 
 #include "base/err.h"
+#include "base/shown.h"
 
 #define MARKER TIER_DIR "/id"
 #define ID_DIGITS 32u
@@ -42,6 +43,12 @@ int object_key(const struct tier_root *root, const char *name, char ret[OBJECT_K
 		return err_set(ENAMETOOLONG,
 			       "%s: the name is too long for the key of an object; the file stays "
 			       "on a disk",
+			       name);
+	/* Stores refuse or change other keys. */
+	if (!shown_is_utf8(name))
+		return err_set(EILSEQ,
+			       "%s: the name is not UTF-8, as keys of objects must be; the file "
+			       "stays on a disk",
 			       name);
 	if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
 		return err_set(EIO, "the kernel gives no random numbers");

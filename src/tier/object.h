@@ -36,7 +36,8 @@ struct object_attrs {
 /* Use this table in place of the module's.  For tests. */
 void objects_use(const struct objects_table *table);
 
-/* Make the key of a new object.  Return 0; -ENAMETOOLONG with a sentence. */
+/* Make the key of a new object.  Return 0; -ENAMETOOLONG, or -EILSEQ for a name that is not UTF-8,
+ * with a sentence. */
 int object_key(const struct tier_root *root, const char *name, char ret[OBJECT_KEY_SIZE]);
 /* Return true if the text is the ID at the end of a key. */
 bool object_id_valid(const char *text);
