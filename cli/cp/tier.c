@@ -15,6 +15,7 @@
 #include "tier/bring.h"
 #include "tier/lookup.h"
 #include "tier/move.h"
+#include "tier/object.h"
 #include "tier/place.h"
 #include "tier/stamp.h"
 
@@ -52,6 +53,29 @@ static int open_set(const char *name, struct tier_set **ret, const char **ret_re
 	return r < 0 ? fail_set(r) : 0;
 }
 
+/* The copy of an object gets the file's mode, as that of a file on a disk does. */
+static int stat_object(struct tier_set *set, const struct tier_file *file, struct stat *ret)
+{
+	struct object_attrs attrs;
+	struct tier_object o;
+	int r = catalog_object(set->catalog, file->id, &o);
+
+	if (r == -ENOENT)
+		return fail(EAGAIN, "%s is being moved; try again", file->name);
+	if (r == 0)
+		r = object_attrs(set, o.meta, &attrs);
+	if (r < 0)
+		return fail_set(r);
+	*ret = (struct stat){
+		.st_mode = S_IFREG | attrs.mode,
+		.st_uid = attrs.uid,
+		.st_gid = attrs.gid,
+		.st_size = (off_t)file->stamp.size,
+		.st_mtim = attrs.mtime,
+	};
+	return 0;
+}
+
 int cp_tier_stat(const char *name, struct stat *ret)
 {
 	_cleanup_(set_closep) struct tier_set *set = NULL;
@@ -63,14 +87,8 @@ int cp_tier_stat(const char *name, struct stat *ret)
 	if (r < 0)
 		return r;
 	fd = lookup_open(set, rest, O_RDONLY, &file);
-	if (fd == -EREMOTE) {
-		*ret = (struct stat){
-			.st_mode = S_IFREG | 0644,
-			.st_size = (off_t)file.stamp.size,
-			.st_mtim.tv_sec = (time_t)(file.stamp.mtime_ns / (int64_t)NSEC_PER_SEC),
-		};
-		return 0;
-	}
+	if (fd == -EREMOTE)
+		return stat_object(set, &file, ret);
 	if (fd < 0)
 		return fail_set(fd);
 	return fstat(fd, ret) < 0 ? fail(errno, "%s: %s", name, strerror(errno)) : 0;

@@ -27,9 +27,10 @@ static const char schema[] =
 	" write_bytes INTEGER NOT NULL, write_ns INTEGER NOT NULL);"
 	/* Files that are objects, see catalog_object.h. */
 	"CREATE TABLE IF NOT EXISTS object("
-	" file INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, etag TEXT NOT NULL);"
+	" file INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, etag TEXT NOT NULL,"
+	" meta TEXT NOT NULL);"
 	"CREATE TABLE IF NOT EXISTS sent("
-	" move INTEGER PRIMARY KEY, key TEXT NOT NULL, etag TEXT NOT NULL);"
+	" move INTEGER PRIMARY KEY, key TEXT NOT NULL, etag TEXT NOT NULL, meta TEXT NOT NULL);"
 	"CREATE TABLE IF NOT EXISTS garbage("
 	" key TEXT PRIMARY KEY, bytes INTEGER NOT NULL, due INTEGER NOT NULL);";
 

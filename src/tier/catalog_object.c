@@ -66,6 +66,7 @@ static int get_object(struct catalog *c, const char *sql, int64_t number, struct
 		return r;
 	column_copy(s, 0, ret->key, sizeof(ret->key));
 	column_copy(s, 1, ret->etag, sizeof(ret->etag));
+	column_copy(s, 2, ret->meta, sizeof(ret->meta));
 	return 0;
 }
 
@@ -80,17 +81,18 @@ static int put_object(struct catalog *c, const char *sql, int64_t number,
 	(void)sqlite3_bind_int64(s, 1, number);
 	bind_text(s, 2, o->key);
 	bind_text(s, 3, o->etag);
+	bind_text(s, 4, o->meta);
 	return catalog_run(c, s, "note an object");
 }
 
 int catalog_object(struct catalog *c, int64_t file, struct tier_object *ret)
 {
-	return get_object(c, "SELECT key, etag FROM object WHERE file=?", file, ret);
+	return get_object(c, "SELECT key, etag, meta FROM object WHERE file=?", file, ret);
 }
 
 int catalog_object_put(struct catalog *c, int64_t file, const struct tier_object *o)
 {
-	return put_object(c, "INSERT OR REPLACE INTO object VALUES(?, ?, ?)", file, o);
+	return put_object(c, "INSERT OR REPLACE INTO object VALUES(?, ?, ?, ?)", file, o);
 }
 
 int catalog_object_release(struct catalog *c, const struct tier_file *file, int64_t due)
@@ -141,12 +143,12 @@ int catalog_move_commit_file(struct catalog *c, const struct tier_move *m,
 
 int catalog_sent_put(struct catalog *c, const struct tier_move *move, const struct tier_object *o)
 {
-	return put_object(c, "INSERT OR REPLACE INTO sent VALUES(?, ?, ?)", move->id, o);
+	return put_object(c, "INSERT OR REPLACE INTO sent VALUES(?, ?, ?, ?)", move->id, o);
 }
 
 int catalog_sent(struct catalog *c, const struct tier_move *move, struct tier_object *ret)
 {
-	return get_object(c, "SELECT key, etag FROM sent WHERE move=?", move->id, ret);
+	return get_object(c, "SELECT key, etag, meta FROM sent WHERE move=?", move->id, ret);
 }
 
 int catalog_sent_end(struct catalog *c, const struct tier_move *move)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The catalogue of files that are objects (object.h): key and ETag of each, keys in the journal,
- * and keys of objects that are to be deleted.  Errors as in catalog.h.
+ * The catalogue of files that are objects (object.h): key, ETag and metadata of each, keys in the
+ * journal, and keys of objects that are to be deleted.  Errors as in catalog.h.
  */
 #ifndef PST_TIER_CATALOG_OBJECT_H
 #define PST_TIER_CATALOG_OBJECT_H
@@ -15,6 +15,9 @@
 struct tier_object {
 	char key[OBJECT_KEY_SIZE]; /* relative to the root's prefix */
 	char etag[OBJECT_ETAG_SIZE];
+	/* An ETag covers only the bytes.  Mode and owner of a file must not come from metadata that
+	 * somebody else wrote. */
+	char meta[OBJECT_META_SIZE];
 };
 
 /*

@@ -182,6 +182,7 @@ static int down_verify(struct transfer *t)
 			       "it is",
 			       v->m.name);
 	(void)snprintf(v->object.etag, sizeof(v->object.etag), "%s", t->facts.etag);
+	(void)snprintf(v->object.meta, sizeof(v->object.meta), "%s", t->facts.meta);
 	v->file.crc = crc;
 	v->file.has_crc = true;
 	return 0;

@@ -246,7 +246,7 @@ int object_same(const struct tier_root *root, const struct tier_object *o, uint6
 			       root->path, o->key, root->path);
 	if (r < 0)
 		return r;
-	if (ret->size != size || strcmp(ret->etag, o->etag) != 0)
+	if (ret->size != size || strcmp(ret->etag, o->etag) != 0 || strcmp(ret->meta, o->meta) != 0)
 		return err_set(ESTALE,
 			       "%s/%s was replaced by another program; only the set may change "
 			       "what is below %s",

@@ -109,6 +109,7 @@ static int rebuild_object(struct found_object *s, const char *key, size_t len,
 	f.crc = a->crc;
 	(void)snprintf(o.key, sizeof(o.key), "%s", key);
 	(void)snprintf(o.etag, sizeof(o.etag), "%s", facts->etag);
+	(void)snprintf(o.meta, sizeof(o.meta), "%s", facts->meta);
 	r = catalog_put(c, &f);
 	return r < 0 ? r : catalog_object_put(c, f.id, &o);
 }

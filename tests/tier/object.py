@@ -355,6 +355,50 @@ def foreign_writers():
 
 
 @case
+def foreign_metadata_is_noticed():
+    """An ETag covers only the bytes: mode and owner must not be those that another one wrote."""
+    s = Set(f=b"#!/bin/sh")
+    os.chmod(f"{s.root('hdd')}/f", 0o600)
+    s.move("object", "f")
+    meta = server.buckets["bucket"][s.keys()[0]].meta
+    for name, value in meta.items():
+        meta[name] = value.replace(" mode=600 ", " mode=4777 ")
+    has(s.move("nvme", "f", status=1), "replaced by another program")
+    has(s.do("scrub", status=1), "1 differ")
+    gives(errno.ESTALE, s.read, "f")
+    true(not os.path.exists(f"{s.root('nvme')}/f"))
+
+
+@case
+def copies_of_objects_have_the_mode():
+    s = Set(f=b"secret")
+    os.chmod(f"{s.root('hdd')}/f", 0o600)
+    s.move("object", "f")
+    penstock("cp", f"tier://{s.name}/f", f"{work}/private")
+    eq(os.stat(f"{work}/private").st_mode & 0o7777, 0o600)
+
+
+@case
+def names_of_many_kinds():
+    names = [b"~", b"a~b", b"~" + b"0" * 32, b"%41", b"a%2Fb", b"new\nline", b"x" * 255, b"\x01",
+             b"d/.tier/id", b"..a", b"a b+c&<>\"'", b"?q=1#f", "\u00e9".encode(), b" ", b"\\"]
+    s = Set()
+    for name in names + [b"raw\xff"]:
+        s.write("hdd", os.fsdecode(name), name[::-1])
+    s.move("object", *(os.fsdecode(n) for n in names))
+    has(s.move("object", os.fsdecode(b"raw\xff"), status=1), "not UTF-8")
+    has(s.do("scrub"), f"{len(names)} files match their checksum, 1 got one")
+    s.do("scrub", "--rebuild")
+    out = s.do("scrub")
+    has(out, " 0 differ, 0 cannot be read")
+    true("belong to no file" not in out, out)
+    s.move("nvme", *(os.fsdecode(n) for n in names))
+    for name in names:
+        with open(os.fsencode(s.root("nvme")) + b"/" + name, "rb") as f:
+            eq(f.read(), name[::-1])
+
+
+@case
 def unreachable_server():
     s = Set(f=b"cold", g=b"warm", h=b"other")
     s.move("object", "f")
