@@ -161,7 +161,7 @@ int worker_gather(struct worker *w, struct job *job)
 struct source {
 	int fd;
 	enum warm_fs fs;
-	struct pst_file *file; /* for a request; NULL until needed */
+	struct pst_file *file; /* wraps fd for requests; NULL until needed */
 	uint64_t len;          /* length of the block, bytes */
 	uint32_t crc;          /* CRC-32C of the block, from its foot */
 	uint64_t at;           /* bytes that were in memory, and were read */

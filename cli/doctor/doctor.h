@@ -13,7 +13,7 @@ struct trial {
 	uint32_t state; /* enum pst_state */
 	uint32_t why;
 	int32_t detail;
-	uint32_t paths;          /* paths of the completion that proved it */
+	uint32_t paths;          /* PST_PATH_BIT() of the paths in the trial's completion */
 	char error[DOCTOR_TEXT]; /* why the trial failed, or "" */
 };
 

@@ -113,8 +113,9 @@ static inline void writers_end(struct io_op *op)
 struct writers;
 bool writers_direct(struct writers *w);
 void writers_direct_done(struct writers *w);
-/* For providers: return the writers object of a file.  Files with the same bytes need equal
- * numbers.  A collision of other files only costs time. */
+/* For providers: return the writers object of a file.  If two names or nodes lead to the same
+ * bytes, pass the same dev and ino for both.  Two other files with the same dev and ino only wait
+ * for each other's writes. */
 int writers_get(dev_t dev, ino_t ino, struct writers **ret);
 void writers_put(struct writers *w);
 

@@ -140,7 +140,8 @@ int catalog_move_begin(struct catalog *c, struct tier_move *move);
  * needs them to find out which file was written later. */
 int catalog_move_copied(struct catalog *c, struct tier_move *move, uint64_t size, uint32_t crc);
 
-/* Make the copy the file, in one transaction for move and file. */
+/* Commit a move: in one transaction, mark its row as committed and write the row of the file, whose
+ * values are now those of the copy. */
 int catalog_move_commit(struct catalog *c, const struct tier_move *move, struct tier_file *file);
 
 /* Undo the commit: restore the file's earlier values. */

@@ -15,8 +15,9 @@
 struct tier_object {
 	char key[OBJECT_KEY_SIZE]; /* relative to the root's prefix */
 	char etag[OBJECT_ETAG_SIZE];
-	/* An ETag covers only the bytes.  Mode and owner of a file must not come from metadata that
-	 * somebody else wrote. */
+	/* The metadata that the set wrote with the object, such as mode and owner.  An object with
+	 * other metadata is refused: the ETag covers only the bytes, and another program could set
+	 * a file's mode and owner. */
 	char meta[OBJECT_META_SIZE];
 };
 

@@ -16,7 +16,8 @@ struct catalog {
 	char path[PATH_MAX];
 };
 
-/* Set the sentence for the database's last error; what: what could not be done. Return -errno. */
+/* Set the error text "cannot WHAT: cause" from the database's last error.  @what is a verb with its
+ * object.  Return -errno. */
 int catalog_fail(struct catalog *c, const char *what);
 /* Compile a statement.  Return 0, or -errno with a sentence. */
 int catalog_prepare(struct catalog *c, const char *sql, sqlite3_stmt **ret);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A set: directories with classes that hold the files of one name space.
+ * A set is one name space of files, spread over up to TIER_ROOTS_MAX roots.  A root is a directory,
+ * or a prefix of a bucket, and has a class (enum tier_class), which says how fast it is.
  *
  * Its state directory, <state>/NAME, contains
  *	set.conf     identity, policy, limits and roots, as text; written once by init
  *	catalog.db   the catalogue and the journal (catalog.h)
  *	lock         locked with flock() while a process moves, scans or recovers
  * Each root has .tier/id, which names the set and the root.  If a disk is not mounted, this file is
- * missing, and nothing is written to the mount point.  The root of class object is a prefix of a
- * bucket (object.h), and has no descriptor.
+ * missing, and nothing is written to the mount point.  A prefix of a bucket (object.h) has no
+ * descriptor.
  */
 #ifndef PST_TIER_SET_H
 #define PST_TIER_SET_H

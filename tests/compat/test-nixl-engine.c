@@ -39,9 +39,9 @@ static _Atomic(struct pst_mem *) held;
 static atomic_int fail_at; /* the allocation that fails, counted down; 0: none */
 static atomic_bool no_threads;
 static atomic_bool stuck;       /* requests do not complete before a cancel */
-static atomic_uint preps;       /* requests that were prepared */
-static atomic_uint syncs;       /* of these */
-static atomic_uint cancels;     /* of requests in a queue */
+static atomic_uint preps;       /* calls of pst_queue_prep() */
+static atomic_uint syncs;       /* those of them with PST_OP_SYNC */
+static atomic_uint cancels;     /* calls of pst_queue_cancel() */
 static atomic_bool late;        /* the next completion is kept back until it is cleared */
 static atomic_bool opening;     /* files are not opened before it is cleared */
 static atomic_bool no_patience; /* waits of plug_req_free() and plug_region_free() end at once */

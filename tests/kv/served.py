@@ -508,7 +508,7 @@ def open_files_hold_no_room():
             eq(store.set(space, [key], [data(500000, i)]), [0])
             handles.append((client.open(name(key), c.O_READ), i))
             true(server.disk() <= 2 << 20, server.disk())
-        # Handles of evicted blocks read no bytes; the last one reads the whole block.
+        # The handle of an evicted block reads no bytes, that of the newest block its bytes.
         eq(client.ask(c.READ, handle=handles[0][0], count=4096).payload, b"")
         eq(client.ask(c.READ, handle=handles[-1][0], count=4096).payload, data(500000, 19)[:4096])
         for how in ("set", "delete"):

@@ -280,8 +280,9 @@ static int rename_error(const struct place *old, const struct place *new, unsign
 }
 
 /*
- * Return the error of a set of tiers, which refuses some renames.  *or_else: another result, if it
- * depends on where files have moved.
+ * Return the errno that a rename must give on a set of tiers, which refuses some renames.  r: the
+ * errno on an ordinary file system.  *or_else: a second errno that is accepted, because the model
+ * does not know on which roots the files are.
  */
 static int refuses(const struct place *old, const struct place *new, unsigned flags, int r,
 		   int *or_else)

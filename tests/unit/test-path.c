@@ -18,7 +18,7 @@
 #include "core/ways/way.h"
 #include "file/local.h"
 
-#define PICKY 14u   /* number of a file hop */
+#define PICKY 14u   /* number of a path between a file and host memory */
 #define COURIER 13u /* number of a device path */
 #define PORTER 15u  /* a device path for the caller's thread */
 #define LEN RIG_MIB(1)

@@ -94,7 +94,8 @@ static void U15_plain_rings_stay_the_parents(void)
 }
 
 /*
- * Destroy the child's own objects; the parent's ring, which the child did not use, must still work.
+ * Make, use and destroy the child's own ring and memory, then destroy the inherited ones.  The
+ * caller checks that the parent's ring still works.
  */
 static int child_makes_its_own(void)
 {

@@ -268,7 +268,8 @@ static void fair_to_small_rings(void)
 	struct client c[3];
 
 	side_by_side(c, priority, 3, 256);
-	/* Another small request comes after all these. */
+	/* A fourth ring submits only 8 requests after the other three are full.  These 8 must
+	 * complete before the other rings have 400 completions together. */
 	{
 		struct usrbio_cqe q[8];
 		struct client late;

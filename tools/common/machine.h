@@ -16,10 +16,11 @@ static inline void fclosep(FILE **f)
 /* Return user plus system seconds of the whole process, including library threads. */
 double cpu_seconds(void);
 
-/* Get the resident bytes of the process: now, and the maximum since resident_restart().  Mapped
- * files count.  Return false if the kernel cannot tell the maximum. */
+/* Return the resident bytes of the process, mapped files included. */
 uint64_t resident_now(void);
+/* Return the maximum of resident_now() since resident_restart(). */
 uint64_t resident_most(void);
+/* Reset that maximum.  Return false if the kernel cannot do so. */
 bool resident_restart(void);
 
 struct machine {

@@ -58,11 +58,11 @@ static void metrics_put(struct page *p, uint64_t value, const char *labels, ...)
 	(void)fprintf(p->f, " %" PRIu64 "\n", value);
 }
 
-/* Escape a text as the value of a label. */
 struct label {
 	char s[8192];
 };
 
+/* Escape a text as the value of a label. */
 static struct label metrics_label(const char *text)
 {
 	char safe[sizeof(struct label) / 2];

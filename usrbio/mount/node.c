@@ -281,7 +281,7 @@ static void node_make_room(struct nodes *ns)
 
 		if (!left--)
 			return;
-		/* Move it to the end, so that other nodes are checked next time. */
+		/* Move a node that stays open to the end, so that others are checked next time. */
 		if (n->nr_holds || n->nr_open || n->path || !put_away(ns, n))
 			list_move_tail(&ns->used, &n->used);
 	}

@@ -41,9 +41,11 @@
 #define LINK(index) (LINKS - (index))
 
 /*
- * Per-user inodes of directories in which making a link may be slow, because a worker starts or a
- * tree is removed: the kernel locks the directory until then, so each user needs a separate inode.
- * Names are looked up each time, so each user finds the user's own inode.
+ * Flag of the inode numbers of per-user directories: each user has a separate inode of the
+ * directories in user_dirs.  The kernel locks a directory while a link is made in it, which may
+ * take long there, because a worker starts or a tree is removed.  With separate inodes, users do
+ * not wait for each other.  The kernel does not cache these names, so each lookup gives the inode
+ * of the user who asks.
  */
 #define USER_DIRS (UINT64_C(1) << 63)
 static const fuse_ino_t user_dirs[] = { IOVS, RMRF };

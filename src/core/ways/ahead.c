@@ -35,8 +35,9 @@
 #define HOLD_MAX 32u      /* maximum further reads for which a disk still counts as busy */
 #define RUN_MAX (AHEAD_MIN + (int)QUEUE_DEPTH_MAX)
 
-/* Bytes of small reads in flight, for each disk with one hardware queue.  Only queues with more
- * than AHEAD_MAX bytes in flight count.  A read counts until its queue completes it. */
+/* For each disk with one hardware queue: bytes of small reads in flight.  A read is added only if
+ * its struct pst_queue has more than AHEAD_MAX bytes in flight, and subtracted when that pst_queue
+ * completes it. */
 static struct {
 	_Alignas(CACHE_LINE) _Atomic uint64_t bytes;
 } small[DISKS];

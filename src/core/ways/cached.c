@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * CACHED: bytes that the page cache holds, and no others.
+ * CACHED: move bytes only if the page cache holds them.
  *
  * An IO_OP_NOWAIT read that misses may start read-ahead, and then the disk reads the same bytes
- * twice.  So file_resident() is called first, until WARM_SURE consecutive reads have hit.  After
- * misses, fewer and fewer requests call it.
+ * twice.  So file_resident() is called first, until WARM_SURE consecutive reads have hit.  After a
+ * miss, the next small requests skip both the call and CACHED: each further miss doubles their
+ * number, up to WARM_BACKOFF_MAX.
  */
 #include "core/queue/req.h"
 #include "core/ways/ahead.h"
