@@ -43,7 +43,9 @@ static int objects_load(const struct objects_table **ret)
 		return r;
 	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 	if (!lib)
-		return err_set(ELIBACC, "the class object needs %s, which cannot be loaded: %s",
+		return err_set(ELIBACC,
+			       "the class object needs %s, which cannot be loaded: %s; "
+			       "install the library that is missing",
 			       path, dlerror());
 	t = dlsym(lib, OBJECTS_SYMBOL);
 	if (!t || t->version != OBJECTS_VERSION || t->sz != sizeof(*t))
