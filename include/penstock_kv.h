@@ -373,8 +373,8 @@ enum pst_kv_event_type {
 
 /* An event.  Fixed size. */
 struct pst_kv_event {
-	uint64_t nr;      /* number of the event in its queue, from 1; lost events are numbered,
-			   * too */
+	/* Number of the event in its queue, from 1.  Lost events have numbers, too. */
+	uint64_t nr;
 	const void *key;  /* valid until the next call with that queue */
 	uint64_t key_len; /* bytes of the key; 0 for PST_KV_DROPPED */
 	uint64_t len;     /* PST_KV_STORED: bytes of the block */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the plug-in's C files share.
+ * Declarations that the plug-in's C files share.
  *
  * A transfer is planned as parts: requests of libpenstock, each between one file and one region of
  * memory.  Posting a transfer puts its parts into the engine's inbox.  Each worker takes parts out

@@ -368,7 +368,7 @@ static void renew(struct plug_region *r)
 
 	if (is_same_file(r))
 		fresh = opening_new(r, &err);
-	/* Its path may have become another file's before the file was opened. */
+	/* The region's path may have become another file's before it was opened. */
 	if (fresh && !is_same_file(r))
 		fresh = opening_free(fresh);
 	pthread_mutex_lock(&r->lock);

@@ -52,11 +52,11 @@ enum pst_path {
 
 /* Why a path was not used, although it exists in principle; pst_why(3) explains each. */
 enum pst_why {
-	PST_WHY_NONE = 0,         /* the wanted path was used */
-	PST_WHY_NO_DEVICE = 1,    /* this machine lacks the path's accelerator */
-	PST_WHY_NO_DIRECT = 2,    /* no O_DIRECT on this file; detail: 0 or an errno; ERANGE:
-				   * O_DIRECT needs an alignment above 4 KiB in memory or 64 KiB
-				   * in the file */
+	PST_WHY_NONE = 0,      /* the wanted path was used */
+	PST_WHY_NO_DEVICE = 1, /* this machine lacks the path's accelerator */
+	/* No O_DIRECT on this file.  detail: 0 or an errno; ERANGE if O_DIRECT needs an alignment
+	 * above 4 KiB in memory or 64 KiB in the file. */
+	PST_WHY_NO_DIRECT = 2,
 	PST_WHY_UNALIGNED = 3,    /* an offset, length or address is unaligned; detail: bytes of
 				   * the needed alignment */
 	PST_WHY_NOT_RESIDENT = 4, /* some bytes were not in the page cache */

@@ -75,11 +75,11 @@ struct io_op {
 	/* Results.  A short count means the end of the file (READ), bytes that are not resident
 	 * (NOWAIT), or a stop inside a block (DIRECT WRITE); the I/O context has resumed all other
 	 * short operations. */
-	int64_t res;      /* bytes, or -errno */
-	uint64_t moved;   /* bytes moved before an error; = res on success */
-	int pin_err;      /* errno of registering the memory, which was used unregistered; or 0 */
-	int ring_err;     /* positive errno of io_uring if threads ran the operation instead; 0:
-			   * none */
+	int64_t res;    /* bytes, or -errno */
+	uint64_t moved; /* bytes moved before an error; = res on success */
+	int pin_err;    /* errno of registering the memory, which was used unregistered; or 0 */
+	/* Positive errno of io_uring if threads ran the operation instead, or 0. */
+	int ring_err;
 	bool pinned;      /* the operation used registered memory */
 	int rdma_err;     /* positive errno: RDMA cannot serve the operation, but another hop
 			   * may; 0: none */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Parts (part.h): a part moves one range of a request between the file and memory that the CPU
- * reaches.  It uses the file hops of the request's plan, such as the page cache and O_DIRECT.
+ * reaches.  The part uses the file hops of the request's plan, such as the page cache and O_DIRECT.
  *
  * part_choose() tries the hops in order.  The first hop that can move the next bytes gets them, as
  * one operation.  If a hop cannot move them, or fails later, its bit is set in p->out, the reason

@@ -68,10 +68,10 @@ struct gaudi_dev {
 
 	/* Covers the members below.  Held during calls of libhl-thunk. */
 	pthread_mutex_t lock;
-	int fd;           /* primary node in own mode; -1: closed */
-	dev_t rdev;       /* device number of the node */
-	pid_t owner;      /* owner of the open file (F_GETOWN), by which the file is recognised;
-			   * 0: none */
+	int fd;     /* primary node in own mode; -1: closed */
+	dev_t rdev; /* device number of the node */
+	/* Owner of the open file (F_GETOWN), or 0.  The library recognises the file by it. */
+	pid_t owner;
 	unsigned users;   /* buffers of own mode, also held ones */
 	struct list held; /* buffers that were freed while one of their dma-bufs was open */
 	uint64_t page;    /* bytes; allocations are multiples of this */
