@@ -6,6 +6,7 @@
 
 serve() { # OPTION...: of the directory ./srv, at $url
 	mkdir -p srv/dir
+	: >said # the child empties the file only after it was forked
 	"$PENSTOCK" serve --root srv --listen "unix:$PWD/socket" "$@" 2>said &
 	server=$!
 	while ! grep -q listening said; do

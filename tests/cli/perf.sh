@@ -7,6 +7,7 @@
 server() {
 	addr=$1
 	shift
+	: >server # the child empties the file only after it was forked
 	"$PENSTOCK" perf --listen "$addr" "$@" 2>server &
 	server=$!
 	until grep -q 'listening on ' server; do
